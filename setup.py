@@ -1,0 +1,16 @@
+"""The optional C kernel; everything else is in pyproject.toml."""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            "badm._kernel",
+            ["src/badm/kernel.c"],
+            # errno and traps would keep the square root out of the vector loop.
+            extra_compile_args=["-O3", "-fno-math-errno", "-fno-trapping-math", "-pthread"],
+            extra_link_args=["-pthread"],
+            optional=True,  # without a compiler the package installs all the same
+        )
+    ]
+)

@@ -1,0 +1,131 @@
+"""Algorithm 1 of the BADM paper, word for word: the oracle of everything else.
+
+Keeps the ``2S`` copies of the model that the collapsed form does without, and does nothing clever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from badm import metric as _metric
+
+Gradients = Sequence[Sequence[Tensor] | None]
+
+
+class Algorithm1:
+    """Batch ADMM with every local point ``w_s`` and dual ``π_s`` kept.
+
+    Start from ``w_s = w`` and ``π_s = 0``. For each batch, take the gradient of every sub-batch at
+    the global point ``params`` and call :meth:`step`, which does the local and the dual step of
+    that batch and the aggregate step that opens the next one.
+
+    ``alpha`` are the weights of the sub-batches, equal unless given. A ``metric`` other than the
+    euclidean measures both the penalty and the proximal term (docs/theory.md); it is fixed during
+    a step and refreshed between steps from the mean gradient and the mean dual.
+
+    >>> w = torch.tensor([1.0, -2.0])
+    >>> algorithm = Algorithm1([w], sub_batches=2, rho=1.0, sigma=4.0)
+    >>> for _ in range(100):
+    ...     algorithm.step([[w.clone()], [3 * w]])    # two sub-batches of a quadratic
+    >>> bool(w.norm() < 1e-6)
+    True
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        sub_batches: int,
+        rho: float,
+        sigma: float,
+        alpha: Sequence[float] | None = None,
+        metric: str = "euclidean",
+        *,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+    ) -> None:
+        self.params = list(params)
+        if not self.params:
+            raise ValueError("params must hold at least one tensor, got none")
+        if sub_batches < 1:
+            raise ValueError(f"sub_batches must be at least 1, got {sub_batches}")
+        for name, value in (("rho", rho), ("sigma", sigma)):
+            if not value > 0:
+                raise ValueError(f"{name} must be greater than 0, got {value}")
+        _metric.check_name(metric)
+        self.rho = rho
+        self.sigma = sigma
+        self.alpha = _weights(alpha, sub_batches)
+        self.locals = [[w.detach().clone() for w in self.params] for _ in range(sub_batches)]
+        self.duals = [[torch.zeros_like(w) for w in self.params] for _ in range(sub_batches)]
+        self._constants = {"beta2": beta2, "eps": eps}
+        self._kinds = [_metric.kind_for(metric, w) for w in self.params]
+        self._states = [
+            _metric.new_state(kind, w, index)
+            for index, (kind, w) in enumerate(zip(self._kinds, self.params))
+        ]
+        self._operators: list[_metric.Operator] = [_metric.Identity()] * len(self.params)
+
+    @torch.no_grad()
+    def step(self, gradients: Gradients, alpha: Sequence[float] | None = None) -> None:
+        """One batch: local and dual step of every sub-batch, then the aggregate.
+
+        ``gradients[s][i]`` is the mean gradient over sub-batch ``s`` for parameter ``i``, taken at
+        ``params``. ``None`` for an empty sub-batch: its local point and dual stay as they are.
+        ``alpha`` replaces the weights for this batch (the exact weighting: ``α_bs`` renormalised).
+        """
+        if len(gradients) != len(self.duals):
+            raise ValueError(
+                f"gradients must have one entry per sub-batch, {len(self.duals)}, "
+                f"got {len(gradients)}"
+            )
+        weights = self.alpha if alpha is None else _weights(alpha, len(self.duals))
+        self._measure(gradients, weights)
+        for s, sub_batch_gradients in enumerate(gradients):
+            if sub_batch_gradients is None:
+                continue
+            for i, g in enumerate(sub_batch_gradients):
+                w, pi, Q = self.params[i], self.duals[s][i], self._operators[i]
+                # local: w_s = w − Q⁻¹(g_s + π_s)/(ρ+σ)
+                self.locals[s][i] = w - Q.inverse(g + pi) / (self.rho + self.sigma)
+                # dual: π_s = π_s + σQ(w_s − w)
+                self.duals[s][i] = pi + self.sigma * Q.forward(self.locals[s][i] - w)
+        self.aggregate(weights)
+
+    @torch.no_grad()
+    def aggregate(self, alpha: Sequence[float] | None = None) -> None:
+        """``w = Σ_s α_s (w_s + Q⁻¹π_s/σ)``, written into ``params``."""
+        weights = self.alpha if alpha is None else _weights(alpha, len(self.duals))
+        for i, w in enumerate(self.params):
+            inverse = self._operators[i].inverse
+            total = torch.zeros_like(w)
+            for a, w_s, pi_s in zip(weights, self.locals, self.duals):
+                total += a * (w_s[i] + inverse(pi_s[i]) / self.sigma)
+            w.copy_(total)
+
+    def _measure(self, gradients: Gradients, weights: Sequence[float]) -> None:
+        """Fix the metric of this batch, from the means ḡ and m = −Σ α_s π_s."""
+        theta = self.sigma / (self.rho + self.sigma)
+        for i, w in enumerate(self.params):
+            mean_gradient = torch.zeros_like(w)
+            m = torch.zeros_like(w)
+            for a, g, pi in zip(weights, gradients, self.duals):
+                mean_gradient += a * (-pi[i] if g is None else g[i])
+                m -= a * pi[i]
+            u = m + 2 * theta * (mean_gradient - m)  # 2m⁺ − m
+            self._operators[i] = _metric.measure(
+                self._kinds[i], self._states[i], mean_gradient, u, **self._constants
+            )
+
+
+def _weights(alpha: Sequence[float] | None, sub_batches: int) -> list[float]:
+    if alpha is None:
+        return [1 / sub_batches] * sub_batches
+    weights = [float(a) for a in alpha]
+    if len(weights) != sub_batches:
+        raise ValueError(f"alpha must hold {sub_batches} weights, got {len(weights)}")
+    if min(weights) < 0 or abs(sum(weights) - 1) > 1e-6:
+        raise ValueError(f"alpha must be weights of at least 0 that sum to 1, got {weights}")
+    return weights

@@ -1,0 +1,48 @@
+"""The ``badm`` command: one file of ``badm.commands`` for each command, put together here."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
+
+EXTRA = ("typer", "rich", "matplotlib")
+
+
+def application() -> typer.Typer:
+    """The commands as a typer application; needs the extra ``badm[bench]``.
+
+    >>> [command.name for command in application().registered_commands]
+    ['certify']
+    """
+    import typer
+
+    from badm.commands import certify
+
+    app = typer.Typer(
+        help="Batch ADMM for deep learning.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="markdown",
+        pretty_exceptions_show_locals=False,
+    )
+    app.callback()(lambda: None)  # without a callback typer would hide the name of a lone command
+    app.command("certify")(certify.certify)
+    return app
+
+
+def main() -> None:
+    """Run the command line, or say in one sentence what has to be installed for it."""
+    try:
+        app = application()
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] not in EXTRA:
+            raise
+        print(
+            f'The badm command needs {missing.name}: pip install "badm[bench]" brings it.',
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    app()

@@ -1,0 +1,1 @@
+"""The commands of ``badm``, one file each; they need the extra ``badm[bench]``."""

@@ -1,0 +1,70 @@
+"""Which parameter gets which metric and weight decay, read off a module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from badm import metric as _metric
+
+
+def parameter_groups(
+    module: nn.Module, *, weight_decay: float = 0.0, metric: str = "spectral"
+) -> list[dict[str, Any]]:
+    """Groups for :class:`badm.BADM`, in which each parameter has the metric that suits it.
+
+    - Matrices and convolution kernels: ``metric``, with weight decay.
+    - Embeddings, and in the spectral metric the output layer: the diagonal metric, with weight
+      decay. Rows of an embedding are touched one at a time, and an output layer has classes for
+      rows: neither is a map whose singular values want to be equal. The output layer is the last
+      layer with a matrix, in the order the module registers its layers.
+    - Biases, gains of normalisation layers and other vectors: the diagonal metric (the euclidean
+      one if that is ``metric``), no weight decay.
+
+    >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    >>> for group in parameter_groups(model, weight_decay=0.1):
+    ...     print(group["metric"], group["weight_decay"], [tuple(p.shape) for p in group["params"]])
+    spectral 0.1 [(16, 8)]
+    diagonal 0.1 [(4, 16)]
+    diagonal 0.0 [(16,), (4,)]
+    """
+    _metric.check_name(metric)
+    vector_metric = "euclidean" if metric == "euclidean" else "diagonal"
+    apart = _embeddings(module)
+    if metric == "spectral":
+        apart |= _output_layer(module)
+    hidden, outer, vectors = [], [], []
+    for parameter in module.parameters():
+        if parameter.ndim < 2:
+            vectors.append(parameter)
+        elif id(parameter) in apart:
+            outer.append(parameter)
+        else:
+            hidden.append(parameter)
+    groups = [
+        {"params": hidden, "metric": metric, "weight_decay": weight_decay},
+        {"params": outer, "metric": vector_metric, "weight_decay": weight_decay},
+        {"params": vectors, "metric": vector_metric, "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if not groups:
+        raise ValueError(f"module must have parameters, got a {type(module).__name__} without any")
+    return groups
+
+
+def _embeddings(module: nn.Module) -> set[int]:
+    return {
+        id(layer.weight)
+        for layer in module.modules()
+        if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))
+    }
+
+
+def _output_layer(module: nn.Module) -> set[int]:
+    matrices = [
+        layer.weight
+        for layer in module.modules()
+        if isinstance(getattr(layer, "weight", None), nn.Parameter) and layer.weight.ndim >= 2
+    ]
+    return {id(matrices[-1])} if matrices else set()

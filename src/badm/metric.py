@@ -1,0 +1,174 @@
+"""The four metrics ``Q``: which parameter gets which, what each remembers, and ``Q`` itself.
+
+A metric is measured once per step, from the gradient ``g`` and the direction ``u = 2m⁺ − m``, and
+is then a fixed positive definite operator. :class:`Operator` has both ``Q⁻¹`` and ``Q`` because
+Algorithm 1 needs both; the optimizer, in update.py, needs ``Q⁻¹u`` alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from badm import kronecker
+from badm.orthogonal import polar_factor
+
+METRICS = ("euclidean", "diagonal", "spectral", "kronecker")
+
+State = dict[str, Any]
+
+
+def check_name(metric: object) -> None:
+    if metric not in METRICS:
+        raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
+
+
+def kind_for(metric: str, p: Tensor) -> str:
+    """The metric a parameter gets: spectral and kronecker are for matrices, the rest is diagonal.
+
+    Convolution kernels are matrices too, flattened to (out, in·kh·kw). A matrix with a side of
+    length 1 is a vector. A complex parameter is seen as pairs of reals, so it is no matrix. Where
+    both sides are too long for the kronecker metric to keep a covariance, it is diagonal too.
+    """
+    if metric in ("euclidean", "diagonal"):
+        return metric
+    if p.ndim < 2 or p.is_complex() or p.numel() == 0:
+        return "diagonal"
+    short = min(p.shape[0], p.numel() // p.shape[0])
+    if short == 1 or (metric == "kronecker" and short > kronecker.MAX_SIDE):
+        return "diagonal"
+    return metric
+
+
+def as_matrix(x: Tensor) -> Tensor:
+    """Kernels (out, in, kh, kw) as matrices (out, in·kh·kw)."""
+    return x if x.ndim == 2 else x.reshape(x.shape[0], -1)
+
+
+def spectral_scale(p: Tensor) -> float:
+    """``c = 0.2·√max(rows, cols)``: an orthogonal step then has the size of an Adam step."""
+    return 0.2 * math.sqrt(max(p.shape[0], p.numel() // p.shape[0]))
+
+
+def state_dtype(p: Tensor) -> torch.dtype:
+    """Half precision parameters keep their state in float32: averages vanish in 8 or 11 bits."""
+    return torch.float32 if p.dtype in (torch.bfloat16, torch.float16) else p.dtype
+
+
+def new_state(kind: str, p: Tensor, index: int) -> State:
+    """What the metric remembers of a parameter, the ``index``-th, before its first step."""
+    dtype = state_dtype(p)
+    state: State = {}
+    if kind in ("diagonal", "kronecker"):
+        # On the device, so that a step needs no word from it and can be captured in a graph.
+        state["step"] = torch.zeros((), dtype=dtype.to_real(), device=p.device)
+        state["second_moment"] = torch.zeros_like(p, dtype=dtype)
+    if kind == "kronecker":
+        state.update(kronecker.new_state(index))
+    return state
+
+
+class Operator(Protocol):
+    """A positive definite ``Q``, fixed for one step."""
+
+    def inverse(self, x: Tensor) -> Tensor:
+        """``Q⁻¹x``"""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``Qx``"""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """``Q = I``: the paper, word for word."""
+
+    def inverse(self, x: Tensor) -> Tensor:
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """``Q = diag(√v̂ + ε)``: the metric of Adam."""
+
+    scale: Tensor
+
+    def inverse(self, x: Tensor) -> Tensor:
+        return x / self.scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale
+
+
+@dataclass(frozen=True)
+class Spectral:
+    """``Q⁻¹x = c·Px`` with the ``P`` that makes ``Pu`` orthogonal; from the right where tall."""
+
+    factor: Tensor
+    tall: bool
+
+    def inverse(self, x: Tensor) -> Tensor:
+        matrix = as_matrix(x)
+        product = matrix @ self.factor if self.tall else self.factor @ matrix
+        return product.reshape(x.shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        solution = torch.linalg.solve(self.factor, as_matrix(x), left=not self.tall)
+        return solution.reshape(x.shape)
+
+
+@dataclass(frozen=True)
+class Kronecker:
+    """``Q⁻¹x = U_L [(U_Lᵀ x U_R) / (√v̂ + ε)] U_Rᵀ``"""
+
+    left: Tensor | None
+    right: Tensor | None
+    scale: Tensor
+
+    def inverse(self, x: Tensor) -> Tensor:
+        rotated = kronecker.rotate(as_matrix(x), self.left, self.right)
+        return kronecker.rotate_back(rotated / self.scale, self.left, self.right).reshape(x.shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rotated = kronecker.rotate(as_matrix(x), self.left, self.right)
+        return kronecker.rotate_back(rotated * self.scale, self.left, self.right).reshape(x.shape)
+
+
+def measure(
+    kind: str, state: State, g: Tensor, u: Tensor, *, beta2: float, eps: float
+) -> Operator:
+    """Bring ``state`` up to date with the gradient and return the ``Q`` of this step."""
+    if kind == "euclidean":
+        return Identity()
+    if kind == "diagonal":
+        return Diagonal(second_moment_scale(state, g, beta2, eps))
+    matrix = as_matrix(g)
+    if kind == "spectral":
+        tall = matrix.shape[0] > matrix.shape[1]
+        direction = as_matrix(u)
+        factor = polar_factor(direction.mT if tall else direction)
+        return Spectral(spectral_scale(u) * factor, tall)
+    left, right = (None if basis is None else basis.clone() for basis in kronecker.bases(state))
+    rotated = kronecker.rotate(matrix, left, right)
+    scale = second_moment_scale(state, rotated.reshape(g.shape), beta2, eps)
+    kronecker.follow(state, matrix, beta2=beta2)
+    return Kronecker(left, right, as_matrix(scale))
+
+
+def second_moment_scale(state: State, g: Tensor, beta2: float, eps: float) -> Tensor:
+    """``√v̂ + ε`` after ``v ← β₂v + (1−β₂)g²``, with ``v̂ = v/(1 − β₂ᵗ)``."""
+    v: Tensor = state["second_moment"]
+    v.lerp_(g.square(), 1 - beta2)
+    state["step"] += 1
+    return (v / bias_correction(state["step"], beta2)).sqrt() + eps
+
+
+def bias_correction(step: Tensor, beta2: float) -> Tensor:
+    """``1 − β₂ᵗ`` without cancellation, which in float32 would cost four digits at the start."""
+    return -torch.expm1(step * (math.log(beta2) if beta2 > 0 else -math.inf))

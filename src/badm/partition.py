@@ -1,0 +1,142 @@
+"""Data → batches → sub-batches, and the weights α that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Partition:
+    """A fixed division of ``samples`` indices into batches and of each batch into sub-batches.
+
+    The partition is drawn once, as the theory assumes: every call of :meth:`batches` gives the same
+    index sets. Draw a new partition for another order.
+
+    Give either ``sub_batch_size`` (chunks of that many samples, the last one shorter) or
+    ``sub_batches`` (that many parts whose sizes differ by at most one). A last batch with fewer
+    samples than sub-batches leaves the sub-batches at its end empty, with weight 0.
+
+    >>> partition = Partition(10, 6, sub_batches=2, shuffle=False)
+    >>> [[part.tolist() for part in batch] for batch in partition.batches()]
+    [[[0, 1, 2], [3, 4, 5]], [[6, 7], [8, 9]]]
+    >>> partition.alpha_bs.tolist()
+    [[0.3, 0.3], [0.2, 0.2]]
+    >>> partition.alpha_s.tolist()
+    [0.5, 0.5]
+    """
+
+    def __init__(
+        self,
+        samples: int,
+        batch_size: int,
+        *,
+        sub_batch_size: int | None = None,
+        sub_batches: int | None = None,
+        shuffle: bool = True,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        _require_positive("samples", samples)
+        _require_positive("batch_size", batch_size)
+        batch_size = min(batch_size, samples)
+        if (sub_batch_size is None) == (sub_batches is None):
+            raise ValueError(
+                "give exactly one of sub_batch_size and sub_batches, "
+                f"got sub_batch_size={sub_batch_size} and sub_batches={sub_batches}"
+            )
+        if sub_batch_size is not None:
+            _require_positive("sub_batch_size", sub_batch_size)
+            if sub_batch_size > batch_size:
+                raise ValueError(
+                    f"sub_batch_size must be at most the {batch_size} samples of a batch, "
+                    f"got {sub_batch_size}"
+                )
+            count = -(-batch_size // sub_batch_size)
+        else:
+            assert sub_batches is not None
+            _require_positive("sub_batches", sub_batches)
+            _require_enough(sub_batches, batch_size)
+            count = sub_batches
+
+        order = torch.randperm(samples, generator=generator) if shuffle else torch.arange(samples)
+        self._batches: list[list[Tensor]] = []
+        for batch in order.split(batch_size):
+            if sub_batch_size is None:
+                parts = list(batch.tensor_split(count))
+            else:
+                parts = list(batch.split(sub_batch_size))
+                parts += [batch[:0]] * (count - len(parts))
+            self._batches.append(parts)
+
+        sizes = torch.tensor([[len(part) for part in parts] for parts in self._batches])
+        #: ``α_bs = |N_bs|/N``, one row per batch
+        self.alpha_bs = sizes.double() / samples
+        #: ``α_s = Σ_b α_bs``
+        self.alpha_s = sizes.sum(0).double() / samples
+
+    def batches(self) -> Iterator[list[Tensor]]:
+        """For each batch a list of index tensors, one per sub-batch."""
+        for parts in self._batches:
+            yield list(parts)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
+def split(batch: Any, sub_batches: int) -> list[Any]:
+    """Cut any nest of tensors, mappings, tuples and lists into ``sub_batches`` nests along dim 0.
+
+    Tensors of at least one dimension are cut into parts whose sizes differ by at most one; anything
+    else in the nest (a number, a string, ``None``, a zero-dimensional tensor) goes into every part.
+
+    >>> x, y = torch.arange(5), torch.zeros(5, 2)
+    >>> [part["x"].tolist() for part in split({"x": x, "y": (y, "name")}, 2)]
+    [[0, 1, 2], [3, 4]]
+    """
+    _require_positive("sub_batches", sub_batches)
+    sizes = set(_sample_counts(batch))
+    if len(sizes) != 1:
+        raise ValueError(
+            "batch must hold tensors that agree in their first dimension, "
+            f"got the sizes {sorted(sizes)}"
+        )
+    _require_enough(sub_batches, sizes.pop())
+    return [_part(batch, index, sub_batches) for index in range(sub_batches)]
+
+
+def _sample_counts(nest: Any) -> Iterator[int]:
+    if isinstance(nest, Tensor):
+        if nest.ndim > 0:
+            yield len(nest)
+    elif isinstance(nest, Mapping):
+        for value in nest.values():
+            yield from _sample_counts(value)
+    elif isinstance(nest, (tuple, list)):
+        for value in nest:
+            yield from _sample_counts(value)
+
+
+def _part(nest: Any, index: int, count: int) -> Any:
+    if isinstance(nest, Tensor):
+        return nest.tensor_split(count)[index] if nest.ndim > 0 else nest
+    if isinstance(nest, Mapping):
+        return type(nest)({key: _part(value, index, count) for key, value in nest.items()})  # type: ignore[call-arg]
+    if isinstance(nest, (tuple, list)):
+        parts = [_part(value, index, count) for value in nest]
+        is_namedtuple = hasattr(nest, "_fields")
+        return type(nest)(*parts) if is_namedtuple else type(nest)(parts)
+    return nest
+
+
+def _require_positive(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def _require_enough(sub_batches: int, samples: int) -> None:
+    if sub_batches > samples:
+        raise ValueError(
+            f"sub_batches must be at most the {samples} samples of a batch, got {sub_batches}"
+        )

@@ -1,0 +1,224 @@
+"""One step of BADM, two ways: ``loop``, the oracle, and ``foreach``. The third is in fused.py.
+
+With the memory ``β = ρ/(ρ+σ)``, ``θ = 1 − β`` and the step ``lr = 1/σ`` (docs/theory.md):
+
+    m⁺ = m + θ(g − m)
+    w⁺ = w − lr·Q⁻¹(2m⁺ − m)
+
+Each way takes the parameters that have a gradient, their gradients and their states, all real.
+Nothing here waits for a device: ``lr`` may be a tensor, and every step count is one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from badm import kronecker
+from badm.metric import (
+    State,
+    as_matrix,
+    bias_correction,
+    kind_for,
+    second_moment_scale,
+    spectral_scale,
+)
+from badm.orthogonal import orthogonalize
+
+# Equal shapes are stacked up to this many elements: beyond, a matrix keeps the cores busy alone.
+_STACK_ELEMENTS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The numbers of one group for one step."""
+
+    lr: float | Tensor
+    beta: float
+    metric: str
+    beta2: float
+    eps: float
+    weight_decay: float
+    maximize: bool
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Parameters with their gradients and states, in equal order."""
+
+    w: list[Tensor]
+    g: list[Tensor]
+    states: list[State]
+
+    def __len__(self) -> int:
+        return len(self.w)
+
+    def of(self, key: str) -> list[Tensor]:
+        return [state[key] for state in self.states]
+
+    def pick(self, indices: Sequence[int]) -> Batch:
+        return Batch(
+            [self.w[i] for i in indices],
+            [self.g[i] for i in indices],
+            [self.states[i] for i in indices],
+        )
+
+
+def plain_duals(states: list[State]) -> None:
+    """Undo the scale under which torch's SGD kernel keeps a dual (see fused.py)."""
+    for state in states:
+        if "dual_scale" in state:
+            state["dual"].div_(state.pop("dual_scale"))
+
+
+def loop(batch: Batch, s: Settings) -> None:
+    """Parameter by parameter, one statement per equation."""
+    plain_duals(batch.states)
+    for w, g, state in zip(batch.w, batch.g, batch.states):
+        if s.weight_decay:
+            w.mul_(1 - s.lr * s.weight_decay)
+        g = -g if s.maximize else g
+        w.sub_(s.lr * _direction(kind_for(s.metric, w), g.to(state["dual"].dtype), state, s))
+
+
+def _direction(kind: str, g: Tensor, state: State, s: Settings) -> Tensor:
+    """``Q⁻¹(2m⁺ − m)`` for one parameter, its state brought up to date."""
+    left, right = kronecker.bases(state)
+    outside = g
+    if kind == "kronecker":
+        g = kronecker.rotate(as_matrix(g), left, right).reshape(g.shape)
+    m = state["dual"]
+    d = (1 - s.beta) * (g - m)  # θ(g − m)
+    m.add_(d)  # m⁺
+    u = m + d  # 2m⁺ − m
+    if kind == "euclidean":
+        return u
+    if kind == "spectral":
+        return spectral_scale(u) * orthogonalize(as_matrix(u)).reshape(u.shape)
+    x = u / second_moment_scale(state, g, s.beta2, s.eps)
+    if kind == "kronecker":
+        x = kronecker.rotate_back(as_matrix(x), left, right).reshape(x.shape)
+        kronecker.follow(state, as_matrix(outside), beta2=s.beta2)
+    return x
+
+
+def foreach(batch: Batch, s: Settings) -> None:
+    """All parameters at once, matrices of equal shape in one stack."""
+    plain_duals(batch.states)
+    if s.maximize:
+        batch = Batch(batch.w, list(torch._foreach_neg(batch.g)), batch.states)
+    for kind, part in by_kind(batch, s.metric):
+        decay(part.w, s)
+        part = Batch(part.w, _in_dtype_of(part.of("dual"), part.g), part.states)
+        if kind == "euclidean":
+            _descend(part.w, _foreach_memory(part.g, part.of("dual"), s.beta), s.lr)
+        elif kind == "diagonal":
+            _descend(part.w, _foreach_diagonal(part.g, part.states, s), s.lr)
+        elif kind == "spectral":
+            _foreach_spectral(part, s)
+        else:
+            _foreach_kronecker(part, s)
+
+
+def _foreach_memory(g: list[Tensor], m: list[Tensor], beta: float) -> list[Tensor]:
+    """``2m⁺ − m``, and ``m⁺`` into ``m``."""
+    d = list(torch._foreach_sub(g, m))
+    torch._foreach_mul_(d, 1 - beta)  # θ(g − m)
+    torch._foreach_add_(m, d)  # m⁺
+    torch._foreach_add_(d, m)  # 2m⁺ − m
+    return d
+
+
+def _foreach_diagonal(g: list[Tensor], states: list[State], s: Settings) -> list[Tensor]:
+    """``(2m⁺ − m)/(√v̂ + ε)``"""
+    v = [state["second_moment"] for state in states]
+    steps = [state["step"] for state in states]
+    u = _foreach_memory(g, [state["dual"] for state in states], s.beta)
+    torch._foreach_mul_(v, s.beta2)
+    torch._foreach_addcmul_(v, g, g, 1 - s.beta2)
+    torch._foreach_add_(steps, 1)
+    corrections = bias_correction(torch.stack(steps), s.beta2).sqrt_().unbind()
+    scale = list(torch._foreach_sqrt(v))
+    torch._foreach_div_(scale, corrections)
+    torch._foreach_add_(scale, s.eps)
+    torch._foreach_div_(u, scale)
+    return u
+
+
+def _foreach_spectral(batch: Batch, s: Settings) -> None:
+    u = _foreach_memory(batch.g, batch.of("dual"), s.beta)
+    for indices in _stacks(batch.w):
+        x = orthogonalize(_stack([u[i] for i in indices]))
+        x *= spectral_scale(batch.w[indices[0]])
+        _descend([batch.w[i] for i in indices], list(x.unbind()), s.lr)
+
+
+def _foreach_kronecker(batch: Batch, s: Settings) -> None:
+    for indices in _stacks(batch.w, batch.states):
+        part = batch.pick(indices)
+        left, right = (_stack_bases(part.states, side) for side in kronecker.SIDES)
+        rotated = kronecker.rotate(_stack(part.g), left, right)
+        shape = part.w[0].shape
+        g = [x.reshape(shape) for x in rotated.unbind()]
+        x = kronecker.rotate_back(_stack(_foreach_diagonal(g, part.states, s)), left, right)
+        _descend(part.w, list(x.unbind()), s.lr)
+        for state, gradient in zip(part.states, part.g):
+            kronecker.follow(state, as_matrix(gradient), beta2=s.beta2)
+
+
+def _stacks(w: list[Tensor], states: list[State] | None = None) -> Iterator[list[int]]:
+    """Indices of matrices of one kind that fit in one stack: same shape, type, place, bases."""
+    groups: dict[object, list[int]] = defaultdict(list)
+    for i, p in enumerate(w):
+        started = states is not None and kronecker.bases(states[i]) != (None, None)
+        groups[p.shape, p.dtype, p.device, started].append(i)
+    for indices in groups.values():
+        size = max(1, _STACK_ELEMENTS // w[indices[0]].numel())
+        for start in range(0, len(indices), size):
+            yield indices[start : start + size]
+
+
+def _stack(tensors: list[Tensor]) -> Tensor:
+    """A stack of matrices; a single one is not copied."""
+    matrices = [as_matrix(x) for x in tensors]
+    return matrices[0][None] if len(matrices) == 1 else torch.stack(matrices)
+
+
+def _stack_bases(states: list[State], side: str) -> Tensor | None:
+    if f"{side}_basis" not in states[0]:
+        return None
+    return _stack([state[f"{side}_basis"] for state in states])
+
+
+def _descend(w: list[Tensor], x: list[Tensor], lr: float | Tensor) -> None:
+    """``w − lr·x``, for directions in the shape of the parameters or of their matrices."""
+    x = [direction.reshape(p.shape) for p, direction in zip(w, x)]
+    if isinstance(lr, Tensor):
+        torch._foreach_mul_(x, lr)
+        torch._foreach_sub_(w, x)
+    else:
+        torch._foreach_add_(w, x, alpha=-lr)
+
+
+def decay(w: list[Tensor], s: Settings) -> None:
+    if s.weight_decay:
+        torch._foreach_mul_(w, 1 - s.lr * s.weight_decay)
+
+
+def _in_dtype_of(like: list[Tensor], x: list[Tensor]) -> list[Tensor]:
+    return [a if a.dtype == b.dtype else a.to(b.dtype) for a, b in zip(x, like)]
+
+
+def by_kind(batch: Batch, metric: str) -> Iterator[tuple[str, Batch]]:
+    if metric in ("euclidean", "diagonal"):
+        yield metric, batch
+        return
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for i, w in enumerate(batch.w):
+        kinds[kind_for(metric, w)].append(i)
+    for kind, indices in kinds.items():
+        yield kind, batch.pick(indices)
