@@ -17,6 +17,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import pytorch_optimizer
@@ -155,7 +156,7 @@ def main() -> None:
     if arguments.output:
         report = {
             "torch": torch.__version__,
-            "pytorch_optimizer": pytorch_optimizer.__version__,
+            "pytorch_optimizer": version("pytorch_optimizer"),
             "python": platform.python_version(),
             "processor": platform.processor() or platform.machine(),
             "threads": arguments.threads,

@@ -64,7 +64,7 @@ class Algorithm1:
         self._kinds = [_metric.kind_for(metric, w) for w in self.params]
         self._states = [
             _metric.new_state(kind, w, index)
-            for index, (kind, w) in enumerate(zip(self._kinds, self.params))
+            for index, (kind, w) in enumerate(zip(self._kinds, self.params, strict=True))
         ]
         self._operators: list[_metric.Operator] = [_metric.Identity()] * len(self.params)
 
@@ -101,7 +101,7 @@ class Algorithm1:
         for i, w in enumerate(self.params):
             inverse = self._operators[i].inverse
             total = torch.zeros_like(w)
-            for a, w_s, pi_s in zip(weights, self.locals, self.duals):
+            for a, w_s, pi_s in zip(weights, self.locals, self.duals, strict=True):
                 total += a * (w_s[i] + inverse(pi_s[i]) / self.sigma)
             w.copy_(total)
 
@@ -111,7 +111,7 @@ class Algorithm1:
         for i, w in enumerate(self.params):
             mean_gradient = torch.zeros_like(w)
             m = torch.zeros_like(w)
-            for a, g, pi in zip(weights, gradients, self.duals):
+            for a, g, pi in zip(weights, gradients, self.duals, strict=True):
                 mean_gradient += a * (-pi[i] if g is None else g[i])
                 m -= a * pi[i]
             u = m + 2 * theta * (mean_gradient - m)  # 2m⁺ − m

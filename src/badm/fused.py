@@ -1,10 +1,10 @@
 """One step of BADM in one pass over memory, where a kernel can do it; ``foreach`` for the rest.
 
-**Euclidean**: torch's own SGD kernel, on every device that has it. With ``c = (ρ−σ)(ρ+σ)/(ρσ)``, SGD
-with momentum ``β``, Nesterov, step ``1/ρ`` and dampening ``1 − c(1−β)`` makes BADM's step while its
-buffer holds ``c·m``. So the dual is kept under a scale, and ``dual_scale`` in the state says which:
-it is adjusted when ``β`` changes, and undone for another path or a checkpoint. Where ``c`` is 0
-(``ρ = σ``) or undefined (``β = 0``) the buffer could not hold ``m``, and ``foreach`` takes over.
+**Euclidean**: torch's own SGD kernel, on every device that has it. With ``c = (ρ−σ)(ρ+σ)/(ρσ)``,
+SGD with momentum ``β``, Nesterov, step ``1/ρ`` and dampening ``1 − c(1−β)`` makes BADM's step while
+its buffer holds ``c·m``. So the dual is kept under a scale, and ``dual_scale`` in the state says
+which: it is adjusted when ``β`` changes, and undone for another path or a checkpoint. Where ``c``
+is 0 (``ρ = σ``) or undefined (``β = 0``) the buffer could not hold ``m``: ``foreach`` takes over.
 
 **Diagonal**: a kernel of our own (kernel.c), on the CPU. **Spectral** and **kronecker** are matrix
 products, which ``foreach`` has stacked already.
@@ -69,7 +69,9 @@ def _euclidean(batch: Batch, s: Settings) -> None:
 
 def _divide(batch: Batch, fits: Callable[[Tensor, Tensor, State], bool]) -> tuple[Batch, Batch]:
     """The part a kernel can take, and the rest. Mostly all fit, and then nothing is copied."""
-    verdicts = [fits(w, g, state) for w, g, state in zip(batch.w, batch.g, batch.states)]
+    verdicts = [
+        fits(w, g, state) for w, g, state in zip(batch.w, batch.g, batch.states, strict=True)
+    ]
     if all(verdicts):
         return batch, batch.pick([])
     return (

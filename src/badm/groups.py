@@ -62,9 +62,6 @@ def _embeddings(module: nn.Module) -> set[int]:
 
 
 def _output_layer(module: nn.Module) -> set[int]:
-    matrices = [
-        layer.weight
-        for layer in module.modules()
-        if isinstance(getattr(layer, "weight", None), nn.Parameter) and layer.weight.ndim >= 2
-    ]
+    weights = [getattr(layer, "weight", None) for layer in module.modules()]
+    matrices = [w for w in weights if isinstance(w, nn.Parameter) and w.ndim >= 2]
     return {id(matrices[-1])} if matrices else set()

@@ -75,9 +75,6 @@ def _library() -> ctypes.CDLL | None:
         function = getattr(library, f"badm_diagonal_{dtype}")
         function.restype = ctypes.c_int
         function.argtypes = (
-            [ctypes.c_int64]
-            + [ctypes.c_void_p] * 6
-            + [ctypes.c_double] * 6
-            + [ctypes.c_int]
+            [ctypes.c_int64] + [ctypes.c_void_p] * 6 + [ctypes.c_double] * 6 + [ctypes.c_int]
         )
     return library

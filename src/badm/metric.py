@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from badm import kronecker
+from badm.matrices import as_matrix
 from badm.orthogonal import polar_factor
 
 METRICS = ("euclidean", "diagonal", "spectral", "kronecker")
@@ -42,11 +43,6 @@ def kind_for(metric: str, p: Tensor) -> str:
     if short == 1 or (metric == "kronecker" and short > kronecker.MAX_SIDE):
         return "diagonal"
     return metric
-
-
-def as_matrix(x: Tensor) -> Tensor:
-    """Kernels (out, in, kh, kw) as matrices (out, in·kh·kw)."""
-    return x if x.ndim == 2 else x.reshape(x.shape[0], -1)
 
 
 def spectral_scale(p: Tensor) -> float:
@@ -119,7 +115,7 @@ class Spectral:
         return product.reshape(x.shape)
 
     def forward(self, x: Tensor) -> Tensor:
-        solution = torch.linalg.solve(self.factor, as_matrix(x), left=not self.tall)
+        solution: Tensor = torch.linalg.solve(self.factor, as_matrix(x), left=not self.tall)
         return solution.reshape(x.shape)
 
 
@@ -140,9 +136,7 @@ class Kronecker:
         return kronecker.rotate_back(rotated * self.scale, self.left, self.right).reshape(x.shape)
 
 
-def measure(
-    kind: str, state: State, g: Tensor, u: Tensor, *, beta2: float, eps: float
-) -> Operator:
+def measure(kind: str, state: State, g: Tensor, u: Tensor, *, beta2: float, eps: float) -> Operator:
     """Bring ``state`` up to date with the gradient and return the ``Q`` of this step."""
     if kind == "euclidean":
         return Identity()
@@ -154,10 +148,10 @@ def measure(
         direction = as_matrix(u)
         factor = polar_factor(direction.mT if tall else direction)
         return Spectral(spectral_scale(u) * factor, tall)
-    left, right = (None if basis is None else basis.clone() for basis in kronecker.bases(state))
+    left, right = (None if basis is None else basis.clone() for basis in kronecker.bases([state]))
     rotated = kronecker.rotate(matrix, left, right)
     scale = second_moment_scale(state, rotated.reshape(g.shape), beta2, eps)
-    kronecker.follow(state, matrix, beta2=beta2)
+    kronecker.follow([state], matrix[None], beta2)
     return Kronecker(left, right, as_matrix(scale))
 
 

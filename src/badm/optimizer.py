@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import torch
 from torch import Tensor
@@ -69,8 +69,8 @@ class BADM(Optimizer):
         fused: bool | None = None,
         differentiable: bool = False,
     ) -> None:
-        if not isinstance(params, Tensor):
-            params = list(params)
+        if not isinstance(params, Tensor):  # which torch refuses with a message of its own
+            params = cast(ParamsT, list(params))
             if not params:
                 raise ValueError(
                     "params must be parameters or groups of parameters, got an empty list"
@@ -182,7 +182,7 @@ class BADM(Optimizer):
             handle.remove()
         saved_ids = [i for group in seen["param_groups"] for i in group["params"]]
         params = [p for group in self.param_groups for p in group["params"]]
-        for saved_id, p in zip(saved_ids, params):
+        for saved_id, p in zip(saved_ids, params, strict=True):
             dtype = _metric.state_dtype(p).to_real()
             for key, value in seen["state"].get(saved_id, {}).items():
                 if isinstance(value, Tensor):

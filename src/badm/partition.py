@@ -62,11 +62,11 @@ class Partition:
 
         order = torch.randperm(samples, generator=generator) if shuffle else torch.arange(samples)
         self._batches: list[list[Tensor]] = []
-        for batch in order.split(batch_size):
+        for batch in torch.split(order, batch_size):
             if sub_batch_size is None:
                 parts = list(batch.tensor_split(count))
             else:
-                parts = list(batch.split(sub_batch_size))
+                parts = list(torch.split(batch, sub_batch_size))
                 parts += [batch[:0]] * (count - len(parts))
             self._batches.append(parts)
 

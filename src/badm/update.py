@@ -19,14 +19,8 @@ import torch
 from torch import Tensor
 
 from badm import kronecker
-from badm.metric import (
-    State,
-    as_matrix,
-    bias_correction,
-    kind_for,
-    second_moment_scale,
-    spectral_scale,
-)
+from badm.matrices import as_matrix, stack, unstack
+from badm.metric import State, bias_correction, kind_for, second_moment_scale, spectral_scale
 from badm.orthogonal import orthogonalize
 
 # Equal shapes are stacked up to this many elements: beyond, a matrix keeps the cores busy alone.
@@ -78,7 +72,7 @@ def plain_duals(states: list[State]) -> None:
 def loop(batch: Batch, s: Settings) -> None:
     """Parameter by parameter, one statement per equation."""
     plain_duals(batch.states)
-    for w, g, state in zip(batch.w, batch.g, batch.states):
+    for w, g, state in zip(batch.w, batch.g, batch.states, strict=True):
         if s.weight_decay:
             w.mul_(1 - s.lr * s.weight_decay)
         g = -g if s.maximize else g
@@ -87,23 +81,22 @@ def loop(batch: Batch, s: Settings) -> None:
 
 def _direction(kind: str, g: Tensor, state: State, s: Settings) -> Tensor:
     """``Q⁻¹(2m⁺ − m)`` for one parameter, its state brought up to date."""
-    left, right = kronecker.bases(state)
-    outside = g
     if kind == "kronecker":
-        g = kronecker.rotate(as_matrix(g), left, right).reshape(g.shape)
-    m = state["dual"]
+        left, right = kronecker.bases([state])
+        rotated = kronecker.rotate(as_matrix(g)[None], left, right).reshape(g.shape)
+        x = _direction("diagonal", rotated, state, s)
+        x = kronecker.rotate_back(as_matrix(x)[None], left, right).reshape(x.shape)
+        kronecker.follow([state], as_matrix(g)[None], s.beta2)
+        return x
+    m: Tensor = state["dual"]
     d = (1 - s.beta) * (g - m)  # θ(g − m)
     m.add_(d)  # m⁺
     u = m + d  # 2m⁺ − m
     if kind == "euclidean":
         return u
-    if kind == "spectral":
-        return spectral_scale(u) * orthogonalize(as_matrix(u)).reshape(u.shape)
-    x = u / second_moment_scale(state, g, s.beta2, s.eps)
-    if kind == "kronecker":
-        x = kronecker.rotate_back(as_matrix(x), left, right).reshape(x.shape)
-        kronecker.follow(state, as_matrix(outside), beta2=s.beta2)
-    return x
+    if kind == "diagonal":
+        return u / second_moment_scale(state, g, s.beta2, s.eps)
+    return spectral_scale(u) * orthogonalize(as_matrix(u)).reshape(u.shape)
 
 
 def foreach(batch: Batch, s: Settings) -> None:
@@ -151,52 +144,37 @@ def _foreach_diagonal(g: list[Tensor], states: list[State], s: Settings) -> list
 
 def _foreach_spectral(batch: Batch, s: Settings) -> None:
     u = _foreach_memory(batch.g, batch.of("dual"), s.beta)
-    for indices in _stacks(batch.w):
-        x = orthogonalize(_stack([u[i] for i in indices]))
-        x *= spectral_scale(batch.w[indices[0]])
-        _descend([batch.w[i] for i in indices], list(x.unbind()), s.lr)
+    for indices in _stacks(batch):
+        w = [batch.w[i] for i in indices]
+        x = orthogonalize(stack([u[i] for i in indices])) * spectral_scale(w[0])
+        _descend(w, unstack(x, w[0].shape), s.lr)
 
 
 def _foreach_kronecker(batch: Batch, s: Settings) -> None:
-    for indices in _stacks(batch.w, batch.states):
+    for indices in _stacks(batch):
         part = batch.pick(indices)
-        left, right = (_stack_bases(part.states, side) for side in kronecker.SIDES)
-        rotated = kronecker.rotate(_stack(part.g), left, right)
         shape = part.w[0].shape
-        g = [x.reshape(shape) for x in rotated.unbind()]
-        x = kronecker.rotate_back(_stack(_foreach_diagonal(g, part.states, s)), left, right)
-        _descend(part.w, list(x.unbind()), s.lr)
-        for state, gradient in zip(part.states, part.g):
-            kronecker.follow(state, as_matrix(gradient), beta2=s.beta2)
+        left, right = kronecker.bases(part.states)
+        g = stack(part.g)
+        rotated = unstack(kronecker.rotate(g, left, right), shape)
+        x = stack(_foreach_diagonal(rotated, part.states, s))
+        _descend(part.w, unstack(kronecker.rotate_back(x, left, right), shape), s.lr)
+        kronecker.follow(part.states, g, s.beta2)
 
 
-def _stacks(w: list[Tensor], states: list[State] | None = None) -> Iterator[list[int]]:
-    """Indices of matrices of one kind that fit in one stack: same shape, type, place, bases."""
+def _stacks(batch: Batch) -> Iterator[list[int]]:
+    """Indices of matrices that fit in one stack: of the same shape, type and progress."""
     groups: dict[object, list[int]] = defaultdict(list)
-    for i, p in enumerate(w):
-        started = states is not None and kronecker.bases(states[i]) != (None, None)
-        groups[p.shape, p.dtype, p.device, started].append(i)
+    for i, (w, state) in enumerate(zip(batch.w, batch.states, strict=True)):
+        groups[w.shape, w.dtype, kronecker.has_bases(state)].append(i)
     for indices in groups.values():
-        size = max(1, _STACK_ELEMENTS // w[indices[0]].numel())
+        size = max(1, _STACK_ELEMENTS // batch.w[indices[0]].numel())
         for start in range(0, len(indices), size):
             yield indices[start : start + size]
 
 
-def _stack(tensors: list[Tensor]) -> Tensor:
-    """A stack of matrices; a single one is not copied."""
-    matrices = [as_matrix(x) for x in tensors]
-    return matrices[0][None] if len(matrices) == 1 else torch.stack(matrices)
-
-
-def _stack_bases(states: list[State], side: str) -> Tensor | None:
-    if f"{side}_basis" not in states[0]:
-        return None
-    return _stack([state[f"{side}_basis"] for state in states])
-
-
 def _descend(w: list[Tensor], x: list[Tensor], lr: float | Tensor) -> None:
-    """``w − lr·x``, for directions in the shape of the parameters or of their matrices."""
-    x = [direction.reshape(p.shape) for p, direction in zip(w, x)]
+    """``w − lr·x``"""
     if isinstance(lr, Tensor):
         torch._foreach_mul_(x, lr)
         torch._foreach_sub_(w, x)
@@ -210,15 +188,17 @@ def decay(w: list[Tensor], s: Settings) -> None:
 
 
 def _in_dtype_of(like: list[Tensor], x: list[Tensor]) -> list[Tensor]:
-    return [a if a.dtype == b.dtype else a.to(b.dtype) for a, b in zip(x, like)]
+    return [a if a.dtype == b.dtype else a.to(b.dtype) for a, b in zip(x, like, strict=True)]
 
 
 def by_kind(batch: Batch, metric: str) -> Iterator[tuple[str, Batch]]:
-    if metric in ("euclidean", "diagonal"):
+    """The parameters of each kind of metric, device by device."""
+    devices = {w.device for w in batch.w}
+    if metric in ("euclidean", "diagonal") and len(devices) == 1:
         yield metric, batch
         return
-    kinds: dict[str, list[int]] = defaultdict(list)
+    parts: dict[tuple[str, torch.device], list[int]] = defaultdict(list)
     for i, w in enumerate(batch.w):
-        kinds[kind_for(metric, w)].append(i)
-    for kind, indices in kinds.items():
+        parts[kind_for(metric, w), w.device].append(i)
+    for (kind, _), indices in parts.items():
         yield kind, batch.pick(indices)
