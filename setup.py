@@ -7,8 +7,15 @@ setup(
         Extension(
             "badm._kernel",
             ["src/badm/kernel.c"],
-            # errno and traps would keep the square root out of the vector loop.
-            extra_compile_args=["-O3", "-fno-math-errno", "-fno-trapping-math", "-pthread"],
+            # errno and traps would keep the square root out of the vector loop; contraction to FMA
+            # would round its tail otherwise than its body, and results depend on the threads.
+            extra_compile_args=[
+                "-O3",
+                "-fno-math-errno",
+                "-fno-trapping-math",
+                "-ffp-contract=off",
+                "-pthread",
+            ],
             extra_link_args=["-pthread"],
             optional=True,  # without a compiler the package installs all the same
         )

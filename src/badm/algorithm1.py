@@ -52,9 +52,14 @@ class Algorithm1:
         if sub_batches < 1:
             raise ValueError(f"sub_batches must be at least 1, got {sub_batches}")
         for name, value in (("rho", rho), ("sigma", sigma)):
-            if not value > 0:
-                raise ValueError(f"{name} must be greater than 0, got {value}")
+            if not 0 < value < float("inf"):
+                raise ValueError(f"{name} must be a finite number greater than 0, got {value}")
         _metric.check_name(metric)
+        if metric != "euclidean" and any(w.is_complex() for w in self.params):
+            raise ValueError(
+                f"metric must be 'euclidean' for complex parameters, got {metric!r}; "
+                "give torch.view_as_real of them instead"
+            )
         self.rho = rho
         self.sigma = sigma
         self.alpha = _weights(alpha, sub_batches)
@@ -81,6 +86,12 @@ class Algorithm1:
                 f"gradients must have one entry per sub-batch, {len(self.duals)}, "
                 f"got {len(gradients)}"
             )
+        for row in gradients:
+            if row is not None and len(row) != len(self.params):
+                raise ValueError(
+                    f"gradients must have one tensor per parameter, {len(self.params)}, "
+                    f"got {len(row)}"
+                )
         weights = self.alpha if alpha is None else _weights(alpha, len(self.duals))
         self._measure(gradients, weights)
         for s, sub_batch_gradients in enumerate(gradients):
@@ -126,6 +137,6 @@ def _weights(alpha: Sequence[float] | None, sub_batches: int) -> list[float]:
     weights = [float(a) for a in alpha]
     if len(weights) != sub_batches:
         raise ValueError(f"alpha must hold {sub_batches} weights, got {len(weights)}")
-    if min(weights) < 0 or abs(sum(weights) - 1) > 1e-6:
+    if not (min(weights) >= 0 and abs(sum(weights) - 1) <= 1e-6):
         raise ValueError(f"alpha must be weights of at least 0 that sum to 1, got {weights}")
     return weights

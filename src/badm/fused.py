@@ -40,8 +40,12 @@ def fused(batch: Batch, s: Settings) -> None:
 
 
 def sgd_scale(beta: float) -> float:
-    """``c``, in terms of ``β``; 0 where there is none."""
-    return (2 * beta - 1) / (beta * (1 - beta)) if beta > 0 else 0.0
+    """``c``, in terms of ``β``; 0 where there is none.
+
+    Near ``ρ = σ`` the kernel would take ``c(1−β)`` from ``1 − (1 − c(1−β))`` and lose its digits.
+    """
+    c = (2 * beta - 1) / (beta * (1 - beta)) if beta > 0 else 0.0
+    return c if abs(c) > 1e-2 else 0.0
 
 
 def _euclidean(batch: Batch, s: Settings) -> None:
@@ -65,6 +69,8 @@ def _euclidean(batch: Batch, s: Settings) -> None:
         nesterov=True,
         maximize=s.maximize,
     )
+    # torch's fused kernels do not tell autograd that the parameters changed under it.
+    torch.autograd.graph.increment_version(batch.w)
 
 
 def _divide(batch: Batch, fits: Callable[[Tensor, Tensor, State], bool]) -> tuple[Batch, Batch]:

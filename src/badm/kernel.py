@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 DTYPES = (torch.float32, torch.float64)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def available() -> bool:
     """Whether the kernel was built. ``fused=True`` uses foreach where it was not."""
     return _library() is not None
 
 
+# Raw addresses mean nothing to a tracer.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def diagonal(w: list[Tensor], g: list[Tensor], states: list[State], s: Settings) -> None:
     """One step of the diagonal metric on contiguous CPU tensors of float32 or float64."""
     library = _library()

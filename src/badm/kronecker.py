@@ -28,6 +28,10 @@ SAMPLE_EVERY = 5
 # A longer side keeps the identity: its covariance would take 400 MB.
 MAX_SIDE = 10_000
 
+# Of the largest eigenvalue: far above rounding, so that two ways of rounding find one basis, and
+# far below what the metric tells apart. The square root of float32's epsilon.
+_SHIFT = 2**-11.5
+
 SIDES = ("left", "right")
 
 
@@ -135,7 +139,7 @@ def _refresh(states: list[State]) -> None:
         product = stack([state[f"{side}_covariance"] for state in states]) @ basis
         eigenvalues = (basis * product).sum(1)
         # Where the covariance is zero the product is rounding noise: a shift keeps what was there.
-        shift = torch.finfo(basis.dtype).eps ** 0.5 * eigenvalues.amax(1)
+        shift = _SHIFT * eigenvalues.amax(1)
         product = product + shift[:, None, None] * basis
         # Orthogonal iteration wants the large eigenvalues first.
         order = eigenvalues.argsort(descending=True)

@@ -32,12 +32,12 @@ def kind_for(metric: str, p: Tensor) -> str:
     """The metric a parameter gets: spectral and kronecker are for matrices, the rest is diagonal.
 
     Convolution kernels are matrices too, flattened to (out, in·kh·kw). A matrix with a side of
-    length 1 is a vector. A complex parameter is seen as pairs of reals, so it is no matrix. Where
-    both sides are too long for the kronecker metric to keep a covariance, it is diagonal too.
+    length 1 is a vector. Where both sides are too long for the kronecker metric to keep a
+    covariance, it is diagonal too.
     """
     if metric in ("euclidean", "diagonal"):
         return metric
-    if p.ndim < 2 or p.is_complex() or p.numel() == 0:
+    if p.ndim < 2 or p.numel() == 0:
         return "diagonal"
     short = min(p.shape[0], p.numel() // p.shape[0])
     if short == 1 or (metric == "kronecker" and short > kronecker.MAX_SIDE):

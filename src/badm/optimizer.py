@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast, overload
 
 import torch
@@ -89,6 +90,8 @@ class BADM(Optimizer):
         }
         _check(defaults)
         super().__init__(params, defaults)
+        if not any(group["params"] for group in self.param_groups):
+            raise ValueError("params must be parameters or groups of them, got empty groups")
 
     @classmethod
     def from_penalties(
@@ -133,14 +136,19 @@ class BADM(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            batch = self._collect(group)
-            if len(batch):
-                _path(group)(batch, _settings(group))
+            real, pairs = self._collect(group)
+            if len(real):
+                _path(group)(real, _settings(group))
+            if len(pairs):
+                _path(group)(pairs, replace(_settings(group), metric=_metric_of_pairs(group)))
         return loss
 
-    def _collect(self, group: dict[str, Any]) -> Batch:
-        """The parameters of a group that have a gradient, with their states, new ones included."""
-        batch = Batch([], [], [])
+    def _collect(self, group: dict[str, Any]) -> tuple[Batch, Batch]:
+        """The parameters that have a gradient, with their states, new ones included.
+
+        Complex ones apart, as pairs of reals: no matrix, though their view may look like one.
+        """
+        real, pairs = Batch([], [], []), Batch([], [], [])
         for index, p in enumerate(group["params"]):
             g = p.grad
             if g is None:
@@ -151,16 +159,18 @@ class BADM(Optimizer):
                     f"{tuple(p.shape)}; make the embedding with sparse=False"
                 )
             state = self.state[p]
+            batch, metric = real, group["metric"]
             if p.is_complex():
+                batch, metric = pairs, _metric_of_pairs(group)
                 p, g = torch.view_as_real(p), torch.view_as_real(g)
             if not state:
-                kind = _metric.kind_for(group["metric"], p)
+                kind = _metric.kind_for(metric, p)
                 state["dual"] = torch.zeros_like(p, dtype=_metric.state_dtype(p))
                 state.update(_metric.new_state(kind, p, index))
             batch.w.append(p)
             batch.g.append(g)
             batch.states.append(state)
-        return batch
+        return real, pairs
 
     def state_dict(self) -> dict[str, Any]:
         for state in self.state.values():
@@ -174,19 +184,25 @@ class BADM(Optimizer):
         bfloat16 parameter would lose its small changes for good.
         """
         seen: dict[str, Any] = {}
-        # The last hook sees what the hooks of others have made of the argument.
-        handle = self.register_load_state_dict_pre_hook(lambda _, loaded: seen.update(loaded))
+
+        def keep_precision(_: Optimizer) -> None:
+            saved_ids = [i for group in seen["param_groups"] for i in group["params"]]
+            params = [p for group in self.param_groups for p in group["params"]]
+            for saved_id, p in zip(saved_ids, params, strict=True):
+                dtype = _metric.state_dtype(p).to_real()
+                for key, value in seen["state"].get(saved_id, {}).items():
+                    if isinstance(value, Tensor):
+                        self.state[p][key] = value.to(p.device, dtype, copy=True)
+
+        # Last before loading, to see what the hooks of others have made of the argument; first
+        # after it, to leave them the last word.
+        before = self.register_load_state_dict_pre_hook(lambda _, loaded: seen.update(loaded))
+        after = self.register_load_state_dict_post_hook(keep_precision, prepend=True)
         try:
             super().load_state_dict(state_dict)
         finally:
-            handle.remove()
-        saved_ids = [i for group in seen["param_groups"] for i in group["params"]]
-        params = [p for group in self.param_groups for p in group["params"]]
-        for saved_id, p in zip(saved_ids, params, strict=True):
-            dtype = _metric.state_dtype(p).to_real()
-            for key, value in seen["state"].get(saved_id, {}).items():
-                if isinstance(value, Tensor):
-                    self.state[p][key] = value.to(p.device, dtype, copy=True)
+            before.remove()
+            after.remove()
 
 
 def penalties(group: dict[str, Any]) -> tuple[float, float]:
@@ -209,9 +225,14 @@ def _path(group: dict[str, Any]) -> Callable[[Batch, Settings], None]:
     return loop if group["foreach"] is False else foreach
 
 
+def _metric_of_pairs(group: dict[str, Any]) -> str:
+    return "euclidean" if group["metric"] == "euclidean" else "diagonal"
+
+
 def _settings(group: dict[str, Any]) -> Settings:
+    lr = group["lr"]
     return Settings(
-        lr=group["lr"],
+        lr=lr.reshape(()) if isinstance(lr, Tensor) else lr,
         beta=group["beta"],
         metric=group["metric"],
         beta2=group["beta2"],
@@ -239,3 +260,7 @@ def _check(options: dict[str, Any]) -> None:
         raise ValueError("foreach and fused exclude each other, got foreach=True and fused=True")
     if options["differentiable"] and (options["fused"] or options["foreach"]):
         raise ValueError("differentiable=True excludes foreach=True and fused=True")
+    if options["differentiable"] and options["metric"] == "kronecker":
+        raise ValueError(
+            "differentiable=True excludes metric='kronecker': its bases have no derivative"
+        )

@@ -61,7 +61,9 @@ def polar_factor(x: Tensor) -> Tensor:
     ``P`` is a polynomial in ``xxᵀ``: this is what makes the spectral step a step in a metric.
     """
     work, gram = _normalized(x[None])
-    scale: Tensor = work.norm() / x.norm()
+    # Both by their largest elements, whose squares cannot overflow. For zero any P will do.
+    largest = x.abs().amax()
+    scale = torch.where(largest > 0, work.abs().amax() / largest, torch.ones_like(largest))
     return _factor(gram)[0] * scale
 
 
@@ -79,7 +81,7 @@ def _normalized(x: Tensor) -> tuple[Tensor, Tensor]:
     division keeps the fourth powers within range.
     """
     tiny = torch.finfo(x.dtype).tiny
-    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=tiny)
+    x = x / x.abs().amax(dim=(-2, -1), keepdim=True).clamp(min=tiny)
     gram = x @ x.mT
     bound = gram.norm(dim=(-2, -1), keepdim=True).sqrt() * _ROOM_FOR_ROUNDING
     bound = bound.clamp(min=tiny**0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -121,6 +122,10 @@ def _sample_counts(nest: Any) -> Iterator[int]:
 def _part(nest: Any, index: int, count: int) -> Any:
     if isinstance(nest, Tensor):
         return nest.tensor_split(count)[index] if nest.ndim > 0 else nest
+    if isinstance(nest, dict):
+        part = copy.copy(nest)  # an OrderedDict or defaultdict stays what it is
+        part.update((key, _part(value, index, count)) for key, value in nest.items())
+        return part
     if isinstance(nest, Mapping):
         return type(nest)({key: _part(value, index, count) for key, value in nest.items()})  # type: ignore[call-arg]
     if isinstance(nest, (tuple, list)):

@@ -184,7 +184,11 @@ def _descend(w: list[Tensor], x: list[Tensor], lr: float | Tensor) -> None:
 
 def decay(w: list[Tensor], s: Settings) -> None:
     if s.weight_decay:
-        torch._foreach_mul_(w, 1 - s.lr * s.weight_decay)
+        if isinstance(s.lr, Tensor):
+            torch._foreach_mul_(w, 1 - s.lr * s.weight_decay)
+        else:
+            # A factor near 1 would be rounded to the type of half precision parameters.
+            torch._foreach_add_(w, w, alpha=-s.lr * s.weight_decay)
 
 
 def _in_dtype_of(like: list[Tensor], x: list[Tensor]) -> list[Tensor]:

@@ -1,0 +1,38 @@
+# Needs Python 3.10 or newer and, for the fast path of the diagonal metric, a C compiler.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint clean
+
+help:
+	@echo "make demo    train on scikit-learn's digits with BADM and Adam, write demo.png"
+	@echo "make test    lint, types and all tests"
+	@echo "make lint    ruff and mypy alone"
+	@echo "make clean   remove .venv and whatever was built"
+
+demo: $(STAMP)
+	$(BIN)/python examples/digits.py
+
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# pip is the last thing a new environment gets: where it is missing, making one was interrupted.
+# One command installs it all: torch without its pin would be replaced by a build for GPUs.
+$(STAMP): pyproject.toml setup.py constraints.txt src/badm/kernel.c
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	@echo "Installing badm and what it is tested with into .venv ..."
+	@$(BIN)/python -m pip install -qq --no-input --disable-pip-version-check \
+		-c constraints.txt -e '.[bench,dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv build dist src/badm.egg-info src/badm/_kernel*.so src/badm/_kernel*.pyd
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The evaluation: which method trains a task best, measured fairly."""

@@ -1,0 +1,26 @@
+"""What every test shares: one thread, and property tests that draw the same cases everywhere."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+torch.set_num_threads(1)
+
+# A case that fails in one place fails in every place, and no case fails for a slow machine.
+settings.register_profile("badm", deadline=None, derandomize=True)
+settings.load_profile("badm")
+
+
+@pytest.fixture(scope="session")
+def badm_data() -> Path:
+    """The folder of real datasets, where there is one."""
+    named = os.environ.get("BADM_DATA")
+    if not named:
+        pytest.skip("needs real data: set BADM_DATA to a folder that has it")
+    folder = Path(named)
+    # Named but not there is a mistake, and skipping would hide it.
+    assert folder.is_dir(), f"BADM_DATA must be a folder, got {named}"
+    return folder

@@ -1,0 +1,147 @@
+"""The C kernel of the diagonal metric: built, right, and done without where it is missing."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+
+import pytest
+import torch
+from support import SHAPES, assert_identical, assert_near, drive, normal, parameters, trajectory
+from torch import Tensor
+
+from badm import BADM, kernel
+
+LARGE = ((400, 500), (7,), (333, 3), (), (100_003,))  # more than two threads' worth of elements
+OPTIONS = {"metric": "diagonal", "lr": 0.01, "weight_decay": 0.1}
+
+
+def given(step: int, params: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients that do not depend on the point: nothing amplifies a difference in rounding."""
+    return [normal(w.shape, 97 * step + i, w.dtype) for i, w in enumerate(params)]
+
+
+@pytest.fixture
+def without_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_library", lambda: None)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tensors each call of the kernel was given."""
+    counts: list[int] = []
+    real = kernel.diagonal
+
+    def counted(w, *rest):
+        counts.append(len(w))
+        return real(w, *rest)
+
+    monkeypatch.setattr(kernel, "diagonal", counted)
+    return counts
+
+
+def test_the_kernel_is_built_here() -> None:
+    assert kernel.available()
+
+
+def test_fused_steps_use_the_kernel(calls: list[int]) -> None:
+    trajectory(steps=2, fused=True, **OPTIONS)
+    assert calls == [len(SHAPES)] * 2
+
+
+def test_other_paths_do_not_use_the_kernel(calls: list[int]) -> None:
+    trajectory(steps=2, foreach=True, **OPTIONS)
+    trajectory(steps=2, foreach=False, **OPTIONS)
+    assert calls == []
+
+
+def test_half_precision_does_not_use_the_kernel(calls: list[int]) -> None:
+    trajectory(steps=2, dtype=torch.bfloat16, fused=True, **OPTIONS)
+    assert sum(calls) == 0
+
+
+def test_tensors_the_kernel_cannot_read_are_left_to_foreach(calls: list[int]) -> None:
+    """Non-contiguous ones beside contiguous ones, in one group."""
+
+    def run(**flags: bool) -> list[Tensor]:
+        plain, turned = parameters(((4, 6), (4, 6)))
+        params = [plain, turned.detach().T.requires_grad_()]
+        return drive(BADM(params, **OPTIONS, **flags), params, 10)
+
+    assert_near(run(fused=True), run(foreach=False), 1e-13)
+    assert calls == [1] * 10
+
+
+def test_without_the_kernel_fused_is_foreach(without_kernel: None) -> None:
+    assert not kernel.available()
+    fused = trajectory(fused=True, **OPTIONS)
+    assert_identical(fused, trajectory(foreach=True, **OPTIONS))
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("beta2", [0.0, 0.5, 0.999])
+@pytest.mark.parametrize("beta", [0.0, 0.5, 0.95])
+def test_double_precision_agrees_with_the_loop(beta: float, beta2: float, maximize: bool) -> None:
+    options = {**OPTIONS, "beta": beta, "beta2": beta2, "maximize": maximize}
+    loop = trajectory(steps=100, gradients=given, foreach=False, **options)
+    assert_near(trajectory(steps=100, gradients=given, fused=True, **options), loop, 1e-13)
+
+
+def test_single_precision_agrees_with_the_loop_within_rounding() -> None:
+    loop, fused = (
+        trajectory(steps=100, dtype=torch.float32, **flags, **OPTIONS)
+        for flags in ({"foreach": False}, {"fused": True})
+    )
+    assert_near(fused, loop, 2e-6)
+
+
+def test_single_and_double_precision_in_one_group() -> None:
+    def run(**flags: bool) -> list[Tensor]:
+        params = parameters(((3, 4), (5,)), dtype=torch.float32) + parameters(((3, 4), (5,)))
+        return drive(BADM(params, **OPTIONS, **flags), params, 20)
+
+    assert_near(run(fused=True), run(foreach=False), 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_threads_do_not_change_a_bit(dtype: torch.dtype) -> None:
+    ends = []
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2, 5):
+            torch.set_num_threads(count)
+            ends.append(trajectory(LARGE, 3, dtype, given, fused=True, **OPTIONS))
+    finally:
+        torch.set_num_threads(threads)
+    assert sum(w.numel() for w in ends[0]) > 131_072
+    assert_identical(ends[1], ends[0])
+    assert_identical(ends[2], ends[0])
+
+
+def _in_child(queue: multiprocessing.Queue) -> None:
+    queue.put([w.numpy() for w in trajectory(fused=True, **OPTIONS)])
+
+
+def test_a_forked_process_can_step() -> None:
+    """As a worker does that was forked from a process in which the kernel had run."""
+    expected = trajectory(fused=True, **OPTIONS)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(queue,))
+    child.start()
+    result = queue.get(timeout=60)
+    child.join()
+    assert child.exitcode == 0
+    assert_identical([torch.from_numpy(w) for w in result], expected)
+
+
+def test_autograd_notices_what_the_kernel_changed() -> None:
+    (w,) = parameters(((3,),))
+    optimizer = BADM([w], fused=True, **OPTIONS)
+    loss = w.square().sum()
+    w.grad = torch.ones_like(w)
+    version = w._version
+    optimizer.step()
+    assert w._version > version
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

@@ -1,0 +1,185 @@
+"""The kronecker metric: its bases, when they are renewed, and a dual that turns with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from support import PATHS, assert_near, drive, duals, normal, parameters, restless
+from torch import Tensor
+
+from badm import BADM, kronecker
+
+SIDES = ("left", "right")
+
+
+def matrix(x: Tensor) -> Tensor:
+    return x.reshape(x.shape[0], -1)
+
+
+def into(x: Tensor, state: dict[str, Any]) -> Tensor:
+    """``U_Lᵀ x U_R``"""
+    x = matrix(x)
+    x = state["left_basis"].mT @ x if "left_basis" in state else x
+    return x @ state["right_basis"] if "right_basis" in state else x
+
+
+def out_of(x: Tensor, state: dict[str, Any]) -> Tensor:
+    """``U_L x U_Rᵀ``"""
+    x = state["left_basis"] @ x if "left_basis" in state else x
+    return x @ state["right_basis"].mT if "right_basis" in state else x
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bases_stay_orthonormal(path: str, dtype: torch.dtype) -> None:
+    params = parameters(((6, 4), (6, 4), (5, 5), (3, 2, 2, 2)), dtype=dtype)
+    optimizer = BADM(params, metric="kronecker", **PATHS[path])
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-5
+    for step in range(0, 120, 3):
+        drive(optimizer, params, 3, start=step)
+        for w in params:
+            for side, length in zip(SIDES, matrix(w).shape, strict=True):
+                basis = optimizer.state[w][f"{side}_basis"]
+                identity = torch.eye(length, dtype=dtype)
+                torch.testing.assert_close(basis.mT @ basis, identity, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_bases_come_to_diagonalise_a_fixed_covariance(side: str) -> None:
+    """Gradients A·Q with Q orthogonal have ggᵀ = AAᵀ whatever Q: U_L finds its eigenvectors."""
+    truth = torch.linalg.qr(normal((5, 5), 1)).Q
+    a = truth * torch.tensor([8.0, 4.0, 2.0, 1.0, 0.5], dtype=torch.float64)
+
+    def gradients(step: int, w: Any) -> list[Tensor]:
+        g = a @ torch.linalg.qr(normal((5, 5), 100 + step)).Q
+        return [g if side == "left" else g.mT]
+
+    params = parameters(((5, 5),))
+    optimizer = BADM(params, metric="kronecker")
+    drive(optimizer, params, 60 * kronecker.REFRESH_EVERY, gradients)
+    overlap = (optimizer.state[params[0]][f"{side}_basis"].mT @ truth).abs()
+    torch.testing.assert_close(overlap, torch.eye(5, dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_second_moment_changes_places_with_the_columns_of_the_bases(path: str) -> None:
+    """Columns are put in order of their eigenvalues, and what belongs to one goes with it.
+
+    Diagonal gradients keep both bases among the axes, so that a refresh can only reorder; in the
+    middle of the run the small eigenvalues become the large ones.
+    """
+    beta2 = 0.9
+    (w,) = parameters(((4, 4),))
+    optimizer = BADM([w], metric="kronecker", beta2=beta2, **PATHS[path])
+    sizes = torch.tensor([3.0, 4.0, 5.0, 6.0], dtype=torch.float64)
+    reordered = 0
+    for step in range(20 * kronecker.REFRESH_EVERY):
+        g = torch.diag(sizes if step < 10 * kronecker.REFRESH_EVERY else sizes.flip(0))
+        before = {k: v.clone() for k, v in optimizer.state.get(w, {}).items() if "_in" not in k}
+        drive(optimizer, [w], 1, lambda *_, g=g: [g])
+        if step == 0:
+            continue  # the first step starts the second moment anew
+        after = optimizer.state[w]
+        left, right = ((before[f"{s}_basis"].mT @ after[f"{s}_basis"]).abs() for s in SIDES)
+        moment = beta2 * before["second_moment"] + (1 - beta2) * into(g, before).square()
+        expected = left.mT @ moment @ right
+        torch.testing.assert_close(after["second_moment"], expected, rtol=1e-9, atol=1e-9)
+        reordered += not torch.equal(left.round(), torch.eye(4, dtype=torch.float64))
+    assert reordered > 0
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (5, 5), (4, 2, 2, 2)])
+def test_the_dual_turns_with_the_bases(path: str, shape: tuple[int, ...]) -> None:
+    """A plain form of the step that keeps its dual out of the basis, and never has to turn it.
+
+    m⁺ = m + θ(g − m),  w⁺ = w − lr·U_L[(U_Lᵀ(2m⁺ − m)U_R)/(√v̂ + ε)]U_Rᵀ
+    """
+    lr, beta, beta2, eps = 0.02, 0.8, 0.95, 1e-8
+    params = parameters((shape, shape))
+    optimizer = BADM(params, lr, beta, metric="kronecker", beta2=beta2, eps=eps, **PATHS[path])
+    w = [p.detach().clone() for p in params]
+    m = [torch.zeros_like(x) for x in w]
+    for step in range(60):
+        for i, g in enumerate(restless(step, params)):
+            state = optimizer.state.get(params[i], {})
+            t = float(state.get("step", torch.zeros(()))) + 1
+            v = matrix(state["second_moment"]) if state else torch.zeros_like(matrix(g))
+            v = beta2 * v + (1 - beta2) * into(g, state).square()
+            d = (1 - beta) * (g - m[i])
+            m[i] = m[i] + d
+            scaled = into(m[i] + d, state) / ((v / (1 - beta2**t)).sqrt() + eps)
+            w[i] = w[i] - lr * out_of(scaled, state).reshape(shape)
+        drive(optimizer, params, 1, start=step)
+        assert_near(params, w, 1e-12)
+        assert_near(duals(optimizer), m, 1e-12)
+
+
+def test_the_first_step_is_a_diagonal_step() -> None:
+    ends = []
+    for metric in ("kronecker", "diagonal"):
+        params = parameters(((6, 4), (3, 2, 2, 2)))
+        ends.append(drive(BADM(params, 0.1, metric=metric), params, 1))
+    assert_near(ends[0], ends[1], 1e-14)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_side_over_the_limit_keeps_the_identity(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kronecker, "MAX_SIDE", 5)
+    params = parameters(((4, 7), (7, 4), (7, 8), (5, 5)))
+    optimizer = BADM(params, metric="kronecker", **PATHS[path])
+    drive(optimizer, params, 30)
+    kept = [tuple(f"{side}_basis" in optimizer.state[w] for side in SIDES) for w in params]
+    assert kept == [(True, False), (False, True), (False, False), (True, True)]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_matrix_with_both_sides_over_the_limit_is_diagonal(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kronecker, "MAX_SIDE", 5)
+    ends = []
+    for metric in ("kronecker", "diagonal"):
+        params = parameters(((7, 8),))
+        ends.append(drive(BADM(params, metric=metric, **PATHS[path]), params, 30))
+    assert_near(ends[0], ends[1], 1e-14)
+
+
+PATTERNS = {
+    "matrices alone": [(3, 3)] * 40,
+    "matrix and bias": [(3, 3), (3,)] * 40,
+    "matrix, bias, gain, offset": [(3, 3), (3,), (3,), (3,)] * 40,
+    "attention blocks": [(6, 3), (6,), (3, 3), (3,), (4, 3), (4,), (3, 4), (3,)] * 10,
+    "ten to a block": ([(3, 3)] + [(3,)] * 9) * 30,
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_no_step_refreshes_more_than_its_share(pattern: str, path: str) -> None:
+    shapes = PATTERNS[pattern]
+    params = parameters(shapes)
+    optimizer = BADM(params, metric="kronecker", **PATHS[path])
+    matrices = [w for w in params if w.ndim == 2]
+    period = kronecker.REFRESH_EVERY
+    # After two periods every matrix has had its first refresh and is in its place.
+    drive(optimizer, params, 2 * period)
+    refreshes: Counter[int] = Counter()
+    last = [0] * len(matrices)
+    before = [optimizer.state[w]["left_basis"].clone() for w in matrices]
+    for step in range(2 * period):
+        drive(optimizer, params, 1, start=2 * period + step)
+        for i, w in enumerate(matrices):
+            basis = optimizer.state[w]["left_basis"]
+            if not torch.equal(basis, before[i]):
+                refreshes[step] += 1
+                last[i] += 1
+                before[i] = basis.clone()
+    assert last == [2] * len(matrices)  # every matrix once in a period
+    share = len(matrices) / period
+    assert max(refreshes.values()) <= 1.5 * share + 1
