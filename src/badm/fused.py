@@ -13,30 +13,60 @@ products, which ``foreach`` has stacked already.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 
 import torch
 from torch import Tensor
-from torch.optim.sgd import sgd
 
 from badm import kernel
-from badm.metric import State
 from badm.update import Batch, Settings, by_kind, decay, foreach, plain_duals
 
 _SGD_DEVICES = ("cpu", "cuda", "mps", "xpu")
 
+# Kernels read raw memory, which a subclass such as DTensor does not have.
+_PLAIN_TYPES = {torch.nn.Parameter, Tensor}
+
+_dtype_of = attrgetter("dtype")
+
 
 def fused(batch: Batch, s: Settings) -> None:
     for kind, part in by_kind(batch, s.metric):
-        rest = part
-        if kind == "euclidean" and sgd_scale(s.beta):
-            fits, rest = _divide(part, _fits_sgd_kernel)
-            _euclidean(fits, s)
-        elif kind == "diagonal" and kernel.available():
-            fits, rest = _divide(part, _fits_own_kernel)
-            plain_duals(fits.states)
-            kernel.diagonal(fits.w, fits.g, fits.states, s)
-        if len(rest):
-            foreach(rest, s)
+        device = part.w[0].device.type
+        if kind == "euclidean" and device in _SGD_DEVICES and sgd_scale(s.beta):
+            _with_kernel(_euclidean, part, s, "dual")
+        elif kind == "diagonal" and device == "cpu" and kernel.available():
+            _with_kernel(_diagonal, part, s, "dual", "second_moment")
+        else:
+            foreach(part, s)
+
+
+def _with_kernel(
+    step: Callable[[Batch, Settings], None], batch: Batch, s: Settings, *buffers: str
+) -> None:
+    if _is_plain(batch, *buffers):
+        step(batch, s)
+    else:  # a few that are not keep no others from the kernel
+        for i in range(len(batch)):
+            one = batch.pick([i])
+            (step if _is_plain(one, *buffers) else foreach)(one, s)
+
+
+def _is_plain(batch: Batch, *buffers: str) -> bool:
+    """Whether parameters of one type a kernel knows, their gradients and buffers are contiguous.
+
+    With ``map``, since two thousand tiny tensors are checked at every step. That gradients and
+    buffers are of the type of the parameters the kernels check themselves.
+    """
+    dtypes = set(map(_dtype_of, batch.w))
+    tensors = batch.w + batch.g
+    for key in buffers:
+        tensors += batch.of(key)
+    return (
+        len(dtypes) == 1
+        and dtypes <= kernel.DTYPES
+        and all(map(Tensor.is_contiguous, tensors))
+        and set(map(type, tensors)) <= _PLAIN_TYPES
+    )
 
 
 def sgd_scale(beta: float) -> float:
@@ -49,63 +79,28 @@ def sgd_scale(beta: float) -> float:
 
 
 def _euclidean(batch: Batch, s: Settings) -> None:
-    if not len(batch):
-        return
     c = sgd_scale(s.beta)
     for state in batch.states:
         if (scale := state.get("dual_scale", 1.0)) != c:
             state["dual"].mul_(c / scale)
             state["dual_scale"] = c
     decay(batch.w, s)
-    sgd(
+    torch._fused_sgd_(
         batch.w,
         batch.g,
-        list(batch.of("dual")),
-        fused=True,
+        batch.of("dual"),
         weight_decay=0.0,
         momentum=s.beta,
-        lr=s.lr * ((1 - s.beta) / s.beta),  # type: ignore[arg-type]  # 1/ρ; torch takes a tensor too
+        lr=s.lr * ((1 - s.beta) / s.beta),  # 1/ρ
         dampening=1 - c * (1 - s.beta),
         nesterov=True,
         maximize=s.maximize,
+        is_first_step=False,
     )
     # torch's fused kernels do not tell autograd that the parameters changed under it.
     torch.autograd.graph.increment_version(batch.w)
 
 
-def _divide(batch: Batch, fits: Callable[[Tensor, Tensor, State], bool]) -> tuple[Batch, Batch]:
-    """The part a kernel can take, and the rest. Mostly all fit, and then nothing is copied."""
-    verdicts = [
-        fits(w, g, state) for w, g, state in zip(batch.w, batch.g, batch.states, strict=True)
-    ]
-    if all(verdicts):
-        return batch, batch.pick([])
-    return (
-        batch.pick([i for i, verdict in enumerate(verdicts) if verdict]),
-        batch.pick([i for i, verdict in enumerate(verdicts) if not verdict]),
-    )
-
-
-def _plain(w: Tensor, g: Tensor, m: Tensor) -> bool:
-    """Kernels read raw memory: no subclass such as DTensor, one type, one order of elements."""
-    return (
-        type(w) in (Tensor, torch.nn.Parameter)
-        and type(g) is Tensor
-        and w.dtype == g.dtype == m.dtype
-        and w.is_contiguous()
-        and g.is_contiguous()
-        and m.is_contiguous()
-    )
-
-
-def _fits_sgd_kernel(w: Tensor, g: Tensor, state: State) -> bool:
-    return w.device.type in _SGD_DEVICES and _plain(w, g, state["dual"])
-
-
-def _fits_own_kernel(w: Tensor, g: Tensor, state: State) -> bool:
-    return (
-        w.device.type == "cpu"
-        and w.dtype in kernel.DTYPES
-        and _plain(w, g, state["dual"])
-        and state["second_moment"].is_contiguous()
-    )
+def _diagonal(batch: Batch, s: Settings) -> None:
+    plain_duals(batch.states)
+    kernel.diagonal(batch, s)

@@ -9,18 +9,13 @@ import ctypes
 import functools
 import importlib.util
 from array import array
-from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
-from badm.metric import State
+from badm.update import Batch, Settings
 
-if TYPE_CHECKING:
-    from badm.update import Settings
-
-DTYPES = (torch.float32, torch.float64)
+DTYPES = {torch.float32, torch.float64}
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -31,41 +26,41 @@ def available() -> bool:
 
 # Raw addresses mean nothing to a tracer.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def diagonal(w: list[Tensor], g: list[Tensor], states: list[State], s: Settings) -> None:
-    """One step of the diagonal metric on contiguous CPU tensors of float32 or float64."""
-    library = _library()
-    assert library is not None
-    by_dtype: dict[torch.dtype, list[int]] = defaultdict(list)
-    for i, p in enumerate(w):
-        by_dtype[p.dtype].append(i)
+def diagonal(batch: Batch, s: Settings) -> None:
+    """One step of the diagonal metric on contiguous CPU tensors, all float32 or all float64."""
+    columns = (batch.w, batch.g, *(batch.of(key) for key in ("dual", "second_moment", "step")))
+    dtypes = {x.dtype for column in columns for x in column}
+    if len(dtypes) > 1:
+        raise RuntimeError(
+            "the fused step needs parameters, gradients and state of one type, got "
+            + ", ".join(sorted(str(dtype) for dtype in dtypes))
+        )
+    addresses = [array("q", [x.data_ptr() for x in column]) for column in columns]
+    sizes = array("q", [w.numel() for w in batch.w])
     lr = float(s.lr)
-    for dtype, indices in by_dtype.items():
-        columns = (
-            [w[i] for i in indices],
-            [g[i] for i in indices],
-            [states[i]["dual"] for i in indices],
-            [states[i]["second_moment"] for i in indices],
-            [states[i]["step"] for i in indices],
-        )
-        sizes = array("q", [p.numel() for p in columns[0]])
-        addresses = [array("q", [x.data_ptr() for x in column]) for column in columns]
-        function = getattr(library, f"badm_diagonal_{str(dtype).removeprefix('torch.')}")
-        failed = function(
-            len(indices),
-            sizes.buffer_info()[0],
-            *(column.buffer_info()[0] for column in addresses),
-            lr,
-            1 - s.beta,
-            s.beta2,
-            s.eps,
-            1 - lr * s.weight_decay,
-            -1.0 if s.maximize else 1.0,
-            torch.get_num_threads(),
-        )
-        if failed:
-            raise MemoryError("no memory for the step of the diagonal metric")
+    failed = _function(*dtypes)(
+        len(batch),
+        sizes.buffer_info()[0],
+        *(column.buffer_info()[0] for column in addresses),
+        lr,
+        1 - s.beta,
+        s.beta2,
+        s.eps,
+        1 - lr * s.weight_decay,
+        -1.0 if s.maximize else 1.0,
+        torch.get_num_threads(),
+    )
+    if failed:
+        raise MemoryError("no memory for the step of the diagonal metric")
     # Autograd has to know that the parameters changed under it.
-    torch.autograd.graph.increment_version(w)
+    torch.autograd.graph.increment_version(batch.w)
+
+
+def _function(dtype: torch.dtype) -> Callable[..., int]:
+    function: Callable[..., int] = getattr(
+        _library(), f"badm_diagonal_{str(dtype).removeprefix('torch.')}"
+    )
+    return function
 
 
 @functools.cache

@@ -149,6 +149,7 @@ class BADM(Optimizer):
         Complex ones apart, as pairs of reals: no matrix, though their view may look like one.
         """
         real, pairs = Batch([], [], []), Batch([], [], [])
+        all_states, w, grads, states = self.state, real.w, real.g, real.states
         for index, p in enumerate(group["params"]):
             g = p.grad
             if g is None:
@@ -158,18 +159,20 @@ class BADM(Optimizer):
                     "BADM needs dense gradients, got a sparse one for a parameter of shape "
                     f"{tuple(p.shape)}; make the embedding with sparse=False"
                 )
-            state = self.state[p]
-            batch, metric = real, group["metric"]
+            state = all_states[p]
             if p.is_complex():
-                batch, metric = pairs, _metric_of_pairs(group)
                 p, g = torch.view_as_real(p), torch.view_as_real(g)
+                if not state:
+                    state.update(_new_state(_metric_of_pairs(group), p, index))
+                pairs.w.append(p)
+                pairs.g.append(g)
+                pairs.states.append(state)
+                continue
             if not state:
-                kind = _metric.kind_for(metric, p)
-                state["dual"] = torch.zeros_like(p, dtype=_metric.state_dtype(p))
-                state.update(_metric.new_state(kind, p, index))
-            batch.w.append(p)
-            batch.g.append(g)
-            batch.states.append(state)
+                state.update(_new_state(group["metric"], p, index))
+            w.append(p)
+            grads.append(g)
+            states.append(state)
         return real, pairs
 
     def state_dict(self) -> dict[str, Any]:
@@ -223,6 +226,11 @@ def _path(group: dict[str, Any]) -> Callable[[Batch, Settings], None]:
     if group["fused"]:
         return fused
     return loop if group["foreach"] is False else foreach
+
+
+def _new_state(metric: str, p: Tensor, index: int) -> dict[str, Any]:
+    dual = torch.zeros_like(p, dtype=_metric.state_dtype(p))
+    return {"dual": dual, **_metric.new_state(_metric.kind_for(metric, p), p, index)}
 
 
 def _metric_of_pairs(group: dict[str, Any]) -> str:

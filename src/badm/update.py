@@ -143,11 +143,12 @@ def _foreach_diagonal(g: list[Tensor], states: list[State], s: Settings) -> list
 
 
 def _foreach_spectral(batch: Batch, s: Settings) -> None:
-    u = _foreach_memory(batch.g, batch.of("dual"), s.beta)
     for indices in _stacks(batch):
-        w = [batch.w[i] for i in indices]
-        x = orthogonalize(stack([u[i] for i in indices])) * spectral_scale(w[0])
-        _descend(w, unstack(x, w[0].shape), s.lr)
+        part = batch.pick(indices)
+        shape = part.w[0].shape
+        u = stack(_foreach_memory(part.g, part.of("dual"), s.beta))
+        x = orthogonalize(u).mul_(spectral_scale(part.w[0]))
+        _descend(part.w, unstack(x, shape), s.lr)
 
 
 def _foreach_kronecker(batch: Batch, s: Settings) -> None:
@@ -197,8 +198,9 @@ def _in_dtype_of(like: list[Tensor], x: list[Tensor]) -> list[Tensor]:
 
 def by_kind(batch: Batch, metric: str) -> Iterator[tuple[str, Batch]]:
     """The parameters of each kind of metric, device by device."""
-    devices = {w.device for w in batch.w}
-    if metric in ("euclidean", "diagonal") and len(devices) == 1:
+    # Asked for first, because it is quicker to have than the device.
+    one_device = all([w.is_cpu for w in batch.w]) or len({w.device for w in batch.w}) == 1
+    if metric in ("euclidean", "diagonal") and one_device:
         yield metric, batch
         return
     parts: dict[tuple[str, torch.device], list[int]] = defaultdict(list)
