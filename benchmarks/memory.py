@@ -39,10 +39,9 @@ from torch.autograd.profiler import profile, record_function
 from badm import BADM
 
 # Without refreshes every step is like the next. SOAP refreshes all its bases every tenth step,
-# kronecker each of them once in twenty steps after the first.
+# kronecker each of them once in ten steps.
 STEPS = 3
-STEPS_OF_SOAP = 10
-STEPS_OF_KRONECKER = 20
+STEPS_WITH_REFRESHES = 10
 
 
 @dataclass(frozen=True)
@@ -89,13 +88,13 @@ CASES = (
         "pytorch_optimizer.SOAP()",
         lambda p: pytorch_optimizer.SOAP(p, weight_decay=0.0),
         matrices_only=True,
-        steps=STEPS_OF_SOAP,
+        steps=STEPS_WITH_REFRESHES,
     ),
     Case(
         "BADM(metric='kronecker', fused=True)",
         lambda p: BADM(p, metric="kronecker", fused=True),
         matrices_only=True,
-        steps=STEPS_OF_KRONECKER,
+        steps=STEPS_WITH_REFRESHES,
     ),
 )
 

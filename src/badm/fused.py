@@ -12,6 +12,7 @@ products, which ``foreach`` has stacked already.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from operator import attrgetter
 
@@ -45,10 +46,13 @@ def _with_kernel(
 ) -> None:
     if _is_plain(batch, *buffers):
         step(batch, s)
-    else:  # a few that are not keep no others from the kernel
-        for i in range(len(batch)):
-            one = batch.pick([i])
-            (step if _is_plain(one, *buffers) else foreach)(one, s)
+        return
+    # One that is not plain, such as a kernel in channels-last order, keeps no others away.
+    parts: dict[torch.dtype | None, list[int]] = defaultdict(list)
+    for i, w in enumerate(batch.w):
+        parts[w.dtype if _is_plain(batch.pick([i]), *buffers) else None].append(i)
+    for dtype, indices in parts.items():
+        (foreach if dtype is None else step)(batch.pick(indices), s)
 
 
 def _is_plain(batch: Batch, *buffers: str) -> bool:

@@ -199,7 +199,7 @@ def _in_dtype_of(like: list[Tensor], x: list[Tensor]) -> list[Tensor]:
 def by_kind(batch: Batch, metric: str) -> Iterator[tuple[str, Batch]]:
     """The parameters of each kind of metric, device by device."""
     # Asked for first, because it is quicker to have than the device.
-    one_device = all([w.is_cpu for w in batch.w]) or len({w.device for w in batch.w}) == 1
+    one_device = all(w.is_cpu for w in batch.w) or len({w.device for w in batch.w}) == 1
     if metric in ("euclidean", "diagonal") and one_device:
         yield metric, batch
         return
