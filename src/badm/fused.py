@@ -4,7 +4,7 @@
 SGD with momentum ``β``, Nesterov, step ``1/ρ`` and dampening ``1 − c(1−β)`` makes BADM's step while
 its buffer holds ``c·m``. So the dual is kept under a scale, and ``dual_scale`` in the state says
 which: it is adjusted when ``β`` changes, and undone for another path or a checkpoint. Where ``c``
-is 0 (``ρ = σ``) or undefined (``β = 0``) the buffer could not hold ``m``: ``foreach`` takes over.
+is next to 0 (``ρ ≈ σ``) or undefined (``β = 0``) the buffer cannot hold ``m``: ``foreach`` does it.
 
 **Diagonal**: a kernel of our own (kernel.c), on the CPU. **Spectral** and **kronecker** are matrix
 products, which ``foreach`` has stacked already.
