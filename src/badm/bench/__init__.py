@@ -1,1 +1,7 @@
 """The evaluation: which method trains a task best, measured fairly."""
+
+from badm.bench.method import Choice, Method, Range
+from badm.bench.paper import Paper
+from badm.bench.task import Player, Score, Splits, Task
+
+__all__ = ["Choice", "Method", "Paper", "Player", "Range", "Score", "Splits", "Task"]

@@ -1,0 +1,175 @@
+"""What a comparison found: plain data, made from runs, that reports and tables are made from.
+
+Everything here goes to JSON and back as it is. Times to a target are ``inf`` where the target was
+missed; JSON has ``null`` for it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+SCHEMA = 1
+
+Status = Literal["finished", "diverged", "failed", "cannot", "missing"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure over the seeds, with its confidence interval and the values it is made of."""
+
+    value: float  # mean of scores, median of times
+    low: float
+    high: float
+    values: list[float]  # by seed, in the order of Row.seeds
+
+
+@dataclass(frozen=True)
+class Test:
+    """A paired test against the reference method of the comparison."""
+
+    against: str
+    difference: float  # of the means: positive where this row's score is the higher one
+    p_value: float  # corrected for the number of comparisons
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method on a task: one line of the table."""
+
+    task: str
+    method: str
+    status: Status  # diverged or failed as soon as one seed did
+    message: str = ""  # why it is not "finished"
+    setting: dict[str, Any] = field(default_factory=dict)
+    searched: list[str] = field(default_factory=list)  # the settings that a search chose
+    at_edge: list[str] = field(default_factory=list)  # those whose best value ends its range
+    trials: int = 0
+    seeds: list[int] = field(default_factory=list)
+    diverged: int = 0  # seeds of which the loss left the numbers
+    test: Interval | None = None  # the score on the test split
+    validation: Interval | None = None  # the score on the validation split, of the kept weights
+    train_loss: Interval | None = None  # at the end
+    steps_to_target: Interval | None = None
+    gradients_to_target: Interval | None = None
+    seconds_to_target: Interval | None = None
+    seconds_per_step: float | None = None
+    peak_bytes: int | None = None  # of memory, of the process
+    state_bytes: int | None = None  # of the trainer
+    compared: Test | None = None
+    paper: float | None = None  # the figure the paper reports
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run: the training loss at some steps, figures on the validation split at others."""
+
+    task: str
+    method: str
+    seed: int
+    steps: list[int]
+    seconds: list[float]  # spent in training until then
+    losses: dict[str, list[float]]  # by player, mean since the point before
+    evaluated: list[int]  # steps
+    evaluated_seconds: list[float]
+    validation: dict[str, list[float]]  # by figure, the score among them
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting tried in the search; ``score`` is the best on the validation split."""
+
+    task: str
+    method: str
+    index: int
+    setting: dict[str, Any]
+    status: Status
+    score: float | None = None
+    steps_to_target: float | None = None
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """Something a task shows of a trained model: a PNG file (a data URL) or a text."""
+
+    task: str
+    method: str
+    seed: int
+    step: int
+    title: str
+    picture: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """What a reader has to know of a task."""
+
+    name: str
+    description: str
+    scale: str
+    score: str
+    best: Literal["high", "low"]
+    percent: bool
+    steps: int
+    batch_size: int
+    target: float | None
+    synthetic: bool
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class MethodFacts:
+    name: str
+    description: str
+    family: str
+
+
+@dataclass(frozen=True)
+class Profile:
+    """For each method the part of all tasks it solves within τ times the steps of the fastest."""
+
+    taus: list[float]
+    solved: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything a report shows."""
+
+    title: str
+    created: str  # time of day, ISO 8601
+    protocol: Literal["paper", "tuned"]
+    objective: Literal["score", "steps"]
+    schedule: str
+    reference: str  # the method that the tests are against
+    trials: int  # for each method; 0 where nothing was searched
+    summary: list[str]  # two sentences
+    tasks: list[TaskFacts]
+    methods: list[MethodFacts]
+    rows: list[Row]
+    curves: list[Curve]
+    tried: list[Trial]
+    profile: Profile | None
+    exhibits: list[Exhibit]
+    environment: dict[str, Any]
+    notes: list[str]  # what was skipped, damaged or not measured
+    schema: int = SCHEMA
+
+
+def to_json(comparison: Comparison) -> str:
+    """As JSON text, infinities and NaN as null."""
+    return json.dumps(_finite(asdict(comparison)), ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    return value

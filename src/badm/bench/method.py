@@ -1,0 +1,201 @@
+"""What a method is: a way to train, its settings and the space they are searched in.
+
+A :class:`Method` builds a :class:`Trainer` for a :class:`Problem`, that is for a module to train.
+In every step the engine hands the trainer a piece of :class:`Work`, from which it takes what it
+needs: the gradient of the batch, those of its sub-batches, or nothing, if it is a layer-wise method
+that works on the whole training set. Most methods are optimizers, and ``optimizer_method`` makes
+one of anything that behaves like a ``torch.optim.Optimizer``:
+
+>>> import torch
+>>> sgd = optimizer_method(
+...     "sgd",
+...     "plain gradient steps",
+...     lambda module, lr: torch.optim.SGD(module.parameters(), lr=lr),
+...     defaults={"lr": 0.01},
+...     space={"lr": Range(3e-3, 3.0)},
+... )
+>>> sgd.setting({"lr": 0.1})
+{'lr': 0.1}
+>>> sgd.setting({"momentum": 0.9})
+Traceback (most recent call last):
+ValueError: sgd takes lr, got momentum
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from torch import Tensor, nn
+
+from badm.bench.paper import Paper
+
+Setting = dict[str, Any]  # of numbers, strings and booleans: it is written to files as it is
+Family = Literal["badm", "keras", "torch", "peer", "layer-wise", "replicas"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``, searched on a logarithmic scale unless told otherwise."""
+
+    low: float
+    high: float
+    log: bool = True
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few values."""
+
+    values: tuple[Any, ...]
+
+
+Space = Mapping[str, Range | Choice]
+
+
+class CannotTrain(Exception):
+    """A method cannot train this model at all; the message says why in one sentence."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a method is given to train.
+
+    ``supervised`` gives inputs and labels of the whole training set where the task has them; it
+    is for methods that do not work by batches.
+    """
+
+    module: nn.Module
+    steps: int
+    supervised: Callable[[], tuple[Tensor, Tensor] | None] = lambda: None
+
+
+class Work(Protocol):
+    """One step's batch. Every gradient that is taken of it is counted."""
+
+    lr_factor: float  # what the schedule multiplies the learning rate with at this step
+
+    def gradient(self) -> float:
+        """Put the gradient of the batch into ``.grad`` of the module's parameters; the loss."""
+
+    def sub_gradients(self) -> Iterator[tuple[float, float]]:
+        """For each sub-batch put its gradient into ``.grad``; its weight α_s and its loss."""
+
+    def count(self, gradients: float) -> None:
+        """Say that work worth so many gradients of a batch was done in some other way."""
+
+
+class Trainer(Protocol):
+    """A method at work on one module."""
+
+    def step(self, work: Work) -> float:
+        """Train on the batch; the training loss, before the step."""
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """A context in which the module has the weights to be judged; afterwards all is as before.
+
+        For most methods these are the weights it has anyway.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a restart needs beside the module: tensors, numbers, strings in dicts and lists."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train, with its settings.
+
+    ``defaults`` names every setting there is. ``space`` says which of them are searched, and where;
+    for fairness every range of a learning rate spans three decades. ``paper`` turns what the paper
+    states of a task into a setting; without it the learning rate is taken over if one is stated.
+    """
+
+    name: str
+    description: str
+    family: Family
+    build: Callable[[Problem, Setting], Trainer]
+    defaults: Mapping[str, Any]
+    space: Space
+    paper: Callable[[Paper], Setting] | None = None
+
+    def setting(self, given: Mapping[str, Any]) -> Setting:
+        """``given`` completed with the defaults."""
+        for name in given:
+            if name not in self.defaults:
+                takes = ", ".join(self.defaults) or "no settings"
+                raise ValueError(f"{self.name} takes {takes}, got {name}")
+        return {**self.defaults, **given}
+
+    def setting_of_paper(self, paper: Paper | None) -> Setting:
+        """The setting of the paper, or the defaults where it states none."""
+        if paper is None:
+            return self.setting({})
+        if self.paper is not None:
+            return self.setting(self.paper(paper))
+        return self.setting({} if paper.lr is None else {"lr": paper.lr})
+
+
+class StepsLikeAnOptimizer(Protocol):
+    """What of ``torch.optim.Optimizer`` is needed here."""
+
+    param_groups: list[dict[str, Any]]
+
+    def step(self) -> Any: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+
+
+@dataclass
+class OptimizerTrainer:
+    """A trainer out of an optimizer: take the gradient, set the learning rate, step."""
+
+    optimizer: StepsLikeAnOptimizer
+    base_lrs: list[float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.base_lrs = [group["lr"] for group in self.optimizer.param_groups]
+
+    def step(self, work: Work) -> float:
+        loss = work.gradient()
+        for group, lr in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
+            group["lr"] = lr * work.lr_factor
+        self.optimizer.step()
+        return loss
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state)
+
+
+def optimizer_method(
+    name: str,
+    description: str,
+    make: Callable[..., StepsLikeAnOptimizer],
+    *,
+    defaults: Mapping[str, Any],
+    space: Space,
+    family: Family = "peer",
+    paper: Callable[[Paper], Setting] | None = None,
+) -> Method:
+    """The method of an optimizer that ``make(module, **setting)`` gives."""
+
+    def build(problem: Problem, setting: Setting) -> Trainer:
+        return OptimizerTrainer(make(problem.module, **setting))
+
+    return Method(name, description, family, build, defaults, space, paper)
+
+
+def trainable(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters of a module that want a gradient."""
+    return [p for p in module.parameters() if p.requires_grad]

@@ -1,0 +1,287 @@
+"""What a task is: data, a model, a loss and a score. This file is the guide to adding one.
+
+A task of your own is a class with six facts and four methods, in a file that ``badm compare`` is
+given by its path::
+
+    import torch
+    from sklearn.datasets import make_moons
+    from torch import nn
+    from torch.nn.functional import cross_entropy
+
+    from badm.bench import Score, Splits, Task
+
+
+    class Moons(Task):
+        name = "moons"
+        description = "Two half circles, a small network"
+        score = Score("accuracy", percent=True)
+        batch_size = 32
+        steps = 300
+        evaluate_every = 20
+
+        def data(self):
+            x, y = make_moons(600, noise=0.2, random_state=0)
+            x, y = torch.tensor(x, dtype=torch.float32), torch.tensor(y)
+            return Splits(
+                train=(x[:400], y[:400]),
+                validation=(x[400:500], y[400:500]),
+                test=(x[500:], y[500:]),
+            )
+
+        def model(self, splits):
+            return nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 2))
+
+        def loss(self, model, batch):
+            x, y = batch
+            return cross_entropy(model(x), y)
+
+        def evaluate(self, model, split):
+            x, y = split
+            logits = model(x)
+            accuracy = (logits.argmax(1) == y).float().mean().item()
+            return {"accuracy": accuracy, "loss": cross_entropy(logits, y).item()}
+
+The engine does the rest. It seeds torch, numpy and ``random`` before every call of yours, so that
+equal seeds give equal initialisation, batches, dropout and samples to every method, and a run that
+was killed goes on as if nothing had happened. Draw random numbers from those three and from nowhere
+else, and keep whatever changes in the course of training in the model, as parameters or buffers.
+
+What is not a classifier of independent samples has its place too:
+
+- **Two players** (a GAN): put both networks into one module and override :meth:`Task.players`. In
+  every step each player in turn takes a step on its own loss, with a trainer of its own.
+- **A graph whose forward pass covers all nodes**: a split holds the indices of its nodes; the
+  model keeps the graph as buffers and ``loss`` picks the rows of the batch.
+- **Samples that have to be merged** (molecules, texts): a split is whatever you like; override
+  :meth:`Task.samples` and :meth:`Task.batch`, and :meth:`Task.divide` if sub-batches are taken.
+- **Two stages** (pre-training, fine-tuning): two tasks, the second with ``after = "first"`` and
+  :meth:`Task.start`. The engine runs the first with the same method and seed and hands over its
+  weights. A stage with frozen layers is one more task; parameters with ``requires_grad=False`` are
+  left alone.
+- **A score that is sampled** (KID, IoU): sample in ``evaluate``; every method gets the same draw.
+- **Sub-batches**: with ``gradients = "sub-batches"`` the gradient of a batch is the weighted sum of
+  those of its sub-batches, so that BatchNorm and dropout see one sub-batch at a time. With
+  ``"batch"`` it is taken at once, which is the same for everything that is a mean over samples.
+- **A loss that is a sum** over samples and not a mean: ``reduction = "sum"``.
+- **Averaged weights for evaluation** (EMA): a second copy inside the model, updated in
+  :meth:`Task.after_step`.
+- **Something to look at** (predictions, samples, filled blanks): :meth:`Task.exhibits`.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor, nn
+
+import badm
+from badm.bench.paper import Paper
+
+Scale = Literal["smoke", "cpu", "paper"]
+SCALES: tuple[Scale, ...] = ("smoke", "cpu", "paper")
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a task is judged by: a name ``evaluate`` reports, and which end of it is good.
+
+    >>> Score("accuracy", percent=True).show(0.97345)
+    '97.3 %'
+    >>> Score("kid", best="low").show(0.15849)
+    '0.1585'
+    """
+
+    name: str
+    best: Literal["high", "low"] = "high"
+    percent: bool = False
+
+    def better(self, a: float, b: float) -> bool:
+        """Whether ``a`` is strictly better than ``b``."""
+        return a > b if self.best == "high" else a < b
+
+    def reached(self, value: float, target: float) -> bool:
+        """Whether ``value`` is as good as ``target``."""
+        return value >= target if self.best == "high" else value <= target
+
+    @property
+    def worst(self) -> float:
+        return -float("inf") if self.best == "high" else float("inf")
+
+    def show(self, value: float) -> str:
+        return f"{100 * value:.1f} %" if self.percent else f"{value:.4g}"
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The data of a task. A split is what the task makes of it: by default a nest of tensors.
+
+    ``synthetic`` says that the data are made up, and is shown wherever a result is. ``notes`` are
+    what a reader of the results should know of the data.
+    """
+
+    train: Any
+    validation: Any
+    test: Any
+    synthetic: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Player:
+    """A part of the model with a loss of its own: ``loss(model, batch)`` of the whole model."""
+
+    name: str
+    module: nn.Module
+    loss: Callable[[nn.Module, Any], Tensor]
+
+
+class Task(ABC):
+    """Data, model, loss and score, at a scale. The module's docstring is the guide to writing one.
+
+    ``smoke`` is for tests (seconds, synthetic data), ``cpu`` for two cores, ``paper`` for the
+    paper's sizes. A task that has one size only ignores ``self.scale``.
+    """
+
+    name: str
+    description: str = ""
+    score: Score
+    batch_size: int
+    sub_batch_size: int | None = None  # None: the batch is one sub-batch
+    steps: int
+    evaluate_every: int  # steps between two readings of the validation split
+    target: float | None = None  # of the validation score: what "steps to target" counts to
+
+    gradients: Literal["batch", "sub-batches"] = "batch"
+    reduction: Literal["mean", "sum"] = "mean"
+    order: Literal["shuffled", "fixed"] = "shuffled"  # anew in every epoch, or as the split has it
+    keep: Literal["best", "last"] = "best"  # the weights the test split is read with
+    after: str | None = None  # the task whose weights this one starts from
+    exhibit_at: Sequence[float] = (1.0,)  # when to call exhibits, as parts of all steps
+    paper: Paper | None = None
+    version: int = 1  # to be raised by whatever changes the results: old runs are then not reused
+
+    required: ClassVar = ("name", "score", "batch_size", "steps", "evaluate_every")
+
+    def __init__(self, scale: Scale = "cpu") -> None:
+        if scale not in SCALES:
+            raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
+        self.scale = scale
+
+    @abstractmethod
+    def data(self) -> Splits:
+        """Load the three splits. Called once in a process; the same for every seed."""
+
+    @abstractmethod
+    def model(self, splits: Splits) -> nn.Module:
+        """A new model, initialised with torch's generator, which is seeded."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """The training loss of a batch; the model is in training mode."""
+
+    @abstractmethod
+    def evaluate(self, model: nn.Module, split: Any) -> Mapping[str, float]:
+        """Figures over a whole split, the score among them; in evaluation mode, no gradients."""
+
+    def samples(self, split: Any) -> int:
+        """How many samples a split has: the length of its first tensor."""
+        return len(_first_tensor(split))
+
+    def batch(self, split: Any, indices: Tensor) -> Any:
+        """Those samples of a split, as ``loss`` takes them: every tensor indexed alike."""
+        return _pick(split, indices)
+
+    def divide(self, batch: Any, sub_batches: int) -> list[Any]:
+        """The sub-batches of a batch, for ``gradients = "sub-batches"``."""
+        return badm.split(batch, sub_batches)
+
+    def size(self, batch: Any) -> float:
+        """What the mean of ``loss`` is over: samples, or tokens; the weight of a sub-batch."""
+        return len(_first_tensor(batch))
+
+    def players(self, model: nn.Module) -> list[Player]:
+        """Who trains what; one player for all unless overridden."""
+        return [Player("model", model, self.loss)]
+
+    def start(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+        """Take over what is wanted of the weights of the task named by ``after``."""
+        raise NotImplementedError(f"{self.name} has after = {self.after!r} and must define start")
+
+    def after_step(self, model: nn.Module) -> None:  # noqa: B027
+        """Called after every step, without gradients."""
+
+    def supervised(self, split: Any) -> tuple[Tensor, Tensor] | None:
+        """Inputs and labels of a whole split, for methods that train layer by layer."""
+        if isinstance(split, (tuple, list)) and len(split) == 2:
+            x, y = split
+            if isinstance(x, Tensor) and isinstance(y, Tensor):
+                return x, y
+        return None
+
+    def exhibits(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
+        """Pictures (PNG bytes) and texts for the report, by title; of the validation split."""
+        return {}
+
+
+def check(task: Task) -> None:
+    """Raise ``ValueError`` that says what a task lacks or has wrong."""
+    what = type(task).__name__
+    missing = [fact for fact in task.required if not hasattr(task, fact)]
+    if missing:
+        raise ValueError(f"task {what} must state {', '.join(missing)}")
+    if not isinstance(task.name, str) or not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", task.name):
+        raise ValueError(
+            f"name of task {what} must be lower-case letters, digits and - . _, got {task.name!r}"
+        )
+    if not isinstance(task.score, Score):
+        raise ValueError(f'score of task {what} must be a Score, such as Score("accuracy")')
+    for fact in ("batch_size", "sub_batch_size", "steps", "evaluate_every"):
+        value = getattr(task, fact)
+        if value is None and fact == "sub_batch_size":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(
+                f"{fact} of task {what} must be a whole number of at least 1, got {value!r}"
+            )
+    choices = {
+        "gradients": ("batch", "sub-batches"),
+        "reduction": ("mean", "sum"),
+        "order": ("shuffled", "fixed"),
+        "keep": ("best", "last"),
+    }
+    for fact, allowed in choices.items():
+        if getattr(task, fact) not in allowed:
+            raise ValueError(
+                f"{fact} of task {what} must be {' or '.join(map(repr, allowed))}, "
+                f"got {getattr(task, fact)!r}"
+            )
+
+
+def _first_tensor(nest: Any) -> Tensor:
+    if isinstance(nest, Tensor):
+        return nest
+    parts = nest.values() if isinstance(nest, Mapping) else nest
+    if isinstance(nest, (Mapping, tuple, list)):
+        for part in parts:
+            try:
+                return _first_tensor(part)
+            except TypeError:
+                continue
+    raise TypeError(
+        "a split or batch must hold tensors in tuples, lists and dicts, got "
+        f"{type(nest).__name__}; for anything else override samples, batch and size"
+    )
+
+
+def _pick(nest: Any, indices: Tensor) -> Any:
+    if isinstance(nest, Tensor):
+        return nest[indices]
+    if isinstance(nest, Mapping):
+        return {key: _pick(value, indices) for key, value in nest.items()}
+    if isinstance(nest, (tuple, list)):
+        return tuple(_pick(value, indices) for value in nest)
+    return nest
