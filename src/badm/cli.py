@@ -8,18 +8,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import typer
 
-EXTRA = ("typer", "rich", "matplotlib")
+EXTRA = (
+    "filelock",
+    "matplotlib",
+    "numpy",
+    "optuna",
+    "plotly",
+    "pytorch_optimizer",
+    "rich",
+    "schedulefree",
+    "scipy",
+    "sklearn",
+    "typer",
+)
 
 
 def application() -> typer.Typer:
     """The commands as a typer application; needs the extra ``badm[bench]``.
 
     >>> [command.name for command in application().registered_commands]
-    ['certify']
+    ['compare', 'run', 'tune', 'report', 'certify']
     """
     import typer
 
-    from badm.commands import certify
+    from badm.commands import certify, compare, list_names, report, run, tune
 
     app = typer.Typer(
         help="Batch ADMM for deep learning.",
@@ -28,8 +40,12 @@ def application() -> typer.Typer:
         rich_markup_mode="markdown",
         pretty_exceptions_show_locals=False,
     )
-    app.callback()(lambda: None)  # without a callback typer would hide the name of a lone command
+    app.command("compare")(compare.compare)
+    app.command("run")(run.run)
+    app.command("tune")(tune.tune)
+    app.command("report")(report.report)
     app.command("certify")(certify.certify)
+    app.add_typer(list_names.app, name="list")
     return app
 
 

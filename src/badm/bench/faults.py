@@ -1,0 +1,35 @@
+"""Whose fault it was: errors that name the task, its method and the line."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from badm.bench.task import Task
+
+
+class TaskError(Exception):
+    """A task cannot be used: its own code raised, or gave what it must not."""
+
+
+@contextmanager
+def blame(task: Task, what: str) -> Iterator[None]:
+    """Turn whatever the code of a task raises into a ``TaskError`` that says where."""
+    try:
+        yield
+    except TaskError:
+        raise
+    except Exception as error:
+        raise TaskError(
+            f"task {task.name}: {what} raised {type(error).__name__}: {error} "
+            f"({place(error, type(task).data.__code__.co_filename)})"
+        ) from error
+
+
+def place(error: BaseException, file: str = "") -> str:
+    """The line that raised: the innermost one in ``file``, if it went through that."""
+    frames = traceback.extract_tb(error.__traceback__)
+    within = [frame for frame in frames if frame.filename == file] or frames
+    return f"{Path(within[-1].filename).name}, line {within[-1].lineno}"

@@ -1,0 +1,200 @@
+"""Which runs make a comparison, and how they are brought to an end.
+
+- ``tuned``: every method searches its own space with the same number of trials, judged on the
+  validation split, with a seed of its own. The best setting then runs on fresh seeds, and the test
+  split is read once.
+- ``paper``: the settings the paper states for the task, or the defaults where it states none;
+  nothing is searched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+
+from badm.bench import methods, tasks
+from badm.bench.comparison import MethodFacts, TaskFacts
+from badm.bench.contest import Contest
+from badm.bench.method import Method
+from badm.bench.plan import Entry, Plan, Record
+from badm.bench.search import Book
+from badm.bench.store import Store
+from badm.bench.tasks import Found
+from badm.bench.workers import Broken, Died, Happening, Progress, Workers
+
+RESTARTS = 1  # of a run whose process died, before it counts as failed
+POLL_SECONDS = 0.5  # between two looks at what other processes have done
+
+
+class ProtocolError(Exception):
+    """The rules of a protocol cannot be kept; the message says which."""
+
+
+class Comparing:
+    """A comparison at work."""
+
+    def __init__(self, plan: Plan, store: Store, study: str = "") -> None:
+        """``study`` is the URL of a database to share searches through, if not a file will do."""
+        self.plan, self.store = plan, store
+        found = [tasks.find(source, plan.scale) for source in plan.tasks]
+        chosen = [methods.find(name) for name in plan.methods]
+        _check(plan, found)
+        book = None
+        if plan.protocol == "tuned":
+            url = study or f"sqlite:///{(store.folder / 'search.db').resolve()}"
+            book = Book(url, store.folder / ".locks")
+        made: dict[tuple[str, str], Contest] = {}
+        for one in found:
+            for method in chosen:
+                _contest(plan, one, method, book, made)
+        self.contests = list(made.values())
+        self.record = Record(
+            plan,
+            datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            _task_facts(plan, self.contests),
+            [MethodFacts(m.name, m.description, m.family) for m in chosen],
+            [contest.entry for contest in self.contests],
+        )
+
+    def go(self, workers: Workers, watch: Callable[[Happening], None] = lambda _: None) -> Record:
+        """Do all runs that are left; what is known is written down as it becomes known."""
+        running: dict[str, Contest] = {}
+        deaths: Counter[str] = Counter()
+        look_at = 0.0  # when to look again for what can be started
+        self.record.write(self.store)
+        try:
+            while not self.done:
+                if time.monotonic() >= look_at:
+                    self._start(workers, running)
+                    look_at = time.monotonic() + POLL_SECONDS
+                if not running:
+                    time.sleep(POLL_SECONDS)  # the rest is with other processes
+                for happening in workers.happenings(0.2):
+                    self._take_note(happening, workers, running, deaths)
+                    watch(happening)
+                    if not isinstance(happening, Progress):
+                        look_at = 0.0
+                for contest in self.contests:
+                    contest.sign_of_life()
+        except KeyboardInterrupt:
+            self.record.interrupted = True
+            raise
+        finally:
+            workers.stop()
+            for contest in self.contests:
+                contest.release()
+            self.record.write(self.store)
+        self._check_trials()
+        return self.record
+
+    @property
+    def done(self) -> bool:
+        return all(contest.done for contest in self.contests)
+
+    def _start(self, workers: Workers, running: dict[str, Contest]) -> None:
+        """Give every free worker a run, of the contest that has had the fewest so far."""
+        waiting = sorted(self.contests, key=lambda contest: contest.runs_started)
+        while workers.free and waiting:
+            job = waiting[0].next_job()
+            if job is None:
+                del waiting[0]
+                continue
+            running[job.config.key] = waiting[0]
+            workers.start(job)
+            waiting.sort(key=lambda contest: contest.runs_started)
+
+    def _take_note(
+        self,
+        happening: Happening,
+        workers: Workers,
+        running: dict[str, Contest],
+        deaths: Counter[str],
+    ) -> None:
+        key = happening.job.config.key
+        if isinstance(happening, Progress):
+            return
+        if isinstance(happening, Broken):
+            raise happening.error
+        if isinstance(happening, Died):
+            deaths[key] += 1
+            if deaths[key] <= RESTARTS:
+                workers.start(happening.job)  # it goes on from its checkpoint
+                return
+            running.pop(key).fail(happening.job.config, f"its process died: {happening.reason}")
+        else:
+            run = self.store.read(happening.job.config)
+            assert run is not None
+            running.pop(key).finish(run)
+        self.record.write(self.store)
+
+    def _check_trials(self) -> None:
+        """Equal numbers of trials, or no comparison."""
+        if self.plan.protocol == "paper":
+            return
+        for contest in self.contests:
+            numbers = [trial.index for trial in contest.entry.tried]
+            if numbers != list(range(self.plan.trials)):
+                raise ProtocolError(
+                    f"{contest.method.name} on {contest.entry.task} has the trials {numbers}, "
+                    f"and every method must have {self.plan.trials}"
+                )
+
+
+def _contest(
+    plan: Plan,
+    found: Found,
+    method: Method,
+    book: Book | None,
+    made: dict[tuple[str, str], Contest],
+) -> Contest:
+    """The contest of a method on a task, after that on the stage before."""
+    where = found.source, method.name
+    if where not in made:
+        before = None
+        if found.before is not None:
+            before = _contest(plan, tasks.find(found.before, plan.scale), method, book, made)
+            before.later = True
+        stated = found.task.paper
+        entry = Entry(found.task.name, method.name)
+        if stated is not None:
+            entry.paper = stated.figures.get(method.name)
+        if book is None:
+            entry.setting = method.setting_of_paper(stated)
+        else:
+            entry.searched = list(method.space)
+        made[where] = Contest(plan, found, method, entry, book, before)
+    return made[where]
+
+
+def _check(plan: Plan, found: Sequence[Found]) -> None:
+    names = [one.task.name for one in found]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ProtocolError(f"{count} of the tasks have the name {name}")
+    if plan.objective == "steps" and plan.target is None:
+        for one in found:
+            if one.task.target is None:
+                raise ProtocolError(
+                    f"task {one.task.name} has no target to count steps to: give one with --target"
+                )
+
+
+def _task_facts(plan: Plan, contests: Sequence[Contest]) -> list[TaskFacts]:
+    facts = {}
+    for contest in contests:
+        task = contest.found.task
+        facts[task.name] = TaskFacts(
+            task.name,
+            task.description,
+            plan.scale,
+            task.score.name,
+            task.score.best,
+            task.score.percent,
+            plan.steps or task.steps,
+            task.batch_size,
+            task.target if plan.target is None else plan.target,
+            synthetic=False,  # the runs will tell
+        )
+    return list(facts.values())

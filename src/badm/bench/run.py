@@ -1,0 +1,462 @@
+"""One run: a method trains the model of a task. The only place where the two meet.
+
+The result depends on the configuration alone. The trajectory is written while it is measured, a
+checkpoint every so often; after a kill at any moment the same call goes on from the checkpoint and
+ends with the same trajectory, weights and score, bit for bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from typing import IO, Any
+
+import torch
+from torch import Tensor
+
+from badm.bench import seeds, store
+from badm.bench.environment import environment, forget_peak_memory, peak_memory
+from badm.bench.faults import TaskError, blame, place
+from badm.bench.method import CannotTrain, Method, Problem, Trainer
+from badm.bench.store import Config, Point, Result, Run, Store, StoreError
+from badm.bench.task import Splits, Task
+from badm.bench.work import BatchWork
+
+SCHEDULES: dict[str, Callable[[float], float]] = {  # of the part of all steps that is done
+    "constant": lambda done: 1.0,
+    "linear": lambda done: 1 - done,
+    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
+}
+LOSS_POINTS = 200  # of the training loss, in a trajectory
+
+
+class Interrupted(Exception):
+    """The run was asked to stop and has written a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run is carried out; nothing here changes its result."""
+
+    checkpoint_seconds: float = 20.0
+    keep_weights: bool = False
+    watch: Callable[[int, float], None] = lambda step, loss: None
+    stop: Callable[[], bool] = lambda: False
+
+
+def run(
+    config: Config, task: Task, method: Method, folder: Store, options: Options | None = None
+) -> Run:
+    """Do the run, or what is left of it, or read it if it has been done.
+
+    If another process is at it, wait for that one. A run whose method raised is tried again.
+    """
+    options = options or Options()
+    try:
+        with _held(config, folder, options):
+            done = _done(config, folder, options)
+            if done is not None:
+                return done
+            with _Training(config, task, method, folder, options) as training:
+                training.go()
+            ended = folder.read(config)
+            assert ended is not None
+            return ended
+    except OSError as error:
+        where = error.filename or folder.path(config)
+        raise StoreError(f"cannot write {where}: {store.reason(error)}") from None
+
+
+@contextmanager
+def _held(config: Config, folder: Store, options: Options) -> Iterator[None]:
+    """The run for this process alone, however long another one may be at it."""
+    while True:
+        with folder.lock(config, patience=0.2) as held:
+            if held:
+                yield
+                return
+        if options.stop():
+            raise Interrupted
+
+
+def _done(config: Config, folder: Store, options: Options) -> Run | None:
+    """The run if there is nothing left to do."""
+    try:
+        found = folder.read(config)
+    except StoreError:
+        folder.set_aside(folder.path(config))
+        return None
+    if found is None or found.result is None or found.result.status == "failed":
+        return None
+    if options.keep_weights and not folder.weights(config).exists():
+        return None if found.result.status == "finished" else found
+    folder.checkpoint(config).unlink(missing_ok=True)
+    return found
+
+
+@dataclass
+class _State:
+    """What a checkpoint holds beside the weights of model and trainers."""
+
+    step: int = 0
+    seconds: float = 0.0
+    written: int = 0  # bytes of the run file that belong to this state
+    gradients: list[float] = field(default_factory=list)  # by player
+    loss_sums: list[float] = field(default_factory=list)  # since the last point
+    loss_steps: int = 0
+    best: dict[str, float] | None = None  # figures of the weights that are kept
+    peak_bytes: int = 0
+
+
+class _Training:
+    """Everything a run holds while it is at work."""
+
+    def __init__(
+        self, config: Config, task: Task, method: Method, folder: Store, options: Options
+    ) -> None:
+        self.config, self.task, self.folder, self.options = config, task, folder, options
+        self.path, self.checkpoint_path = folder.path(config), folder.checkpoint(config)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.file: IO[bytes] | None = None
+        forget_peak_memory()
+
+        self.splits = splits_of(task)
+        seeds.seed_everything(config.seed, seeds.MODEL)
+        with blame(task, "model"):
+            self.model = task.model(self.splits)
+            players = task.players(self.model)
+            self.samples = task.samples(self.splits.train)
+        if self.samples < 1:
+            raise TaskError(f"task {task.name}: the training split has no samples")
+        self._take_over()
+        self.works = [BatchWork(task, self.model, player) for player in players]
+        problems = [
+            Problem(p.module, config.steps, lambda: task.supervised(self.splits.train))
+            for p in players
+        ]
+        self.trainers: list[Trainer] = []
+        self.refused: tuple[store.Outcome, str] | None = None
+        try:
+            self.trainers = [method.build(p, dict(config.setting)) for p in problems]
+        except CannotTrain as error:
+            self.refused = "cannot", str(error)
+        except Exception as error:
+            self.refused = "failed", _told(error)
+        self.state = _State(gradients=[0.0] * len(players), loss_sums=[0.0] * len(players))
+        self.kept: dict[str, Tensor] = {}
+        self.epoch, self.order = -1, torch.empty(0, dtype=torch.long)
+
+        self.log_every = max(1, config.steps // LOSS_POINTS)
+        self.exhibit_at = {max(1, round(part * config.steps)) for part in task.exhibit_at}
+
+    def __enter__(self) -> _Training:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file is not None:
+            self.file.close()
+
+    def go(self) -> None:
+        """From the checkpoint, or the beginning, to the result."""
+        resumed = self._resume()
+        if not resumed:
+            self._begin()
+        if self.refused:
+            return self._end(*self.refused)
+        if not resumed and not self._evaluate():
+            return self._end("diverged", "the score is not a number before the first step")
+        saved = time.monotonic()
+        while self.state.step < self.config.steps:
+            if self.options.stop():
+                self._checkpoint()
+                raise Interrupted
+            try:
+                losses = self._step()
+            except TaskError:
+                if self._finite():
+                    raise
+                return self._end(
+                    "diverged", f"weights that are no numbers at step {self.state.step}"
+                )
+            except Exception as error:  # of a method: the comparison goes on without it
+                return self._end("failed", _told(error))
+            if not all(map(math.isfinite, losses)):
+                return self._end("diverged", f"the loss is {losses[0]} at step {self.state.step}")
+            if not self._record():
+                return self._end("diverged", f"no finite score at step {self.state.step}")
+            self.options.watch(self.state.step, losses[0])
+            if time.monotonic() - saved >= self.options.checkpoint_seconds:
+                self._checkpoint()
+                saved = time.monotonic()
+        self._end("finished")
+
+    def _step(self) -> list[float]:
+        """One step of every player."""
+        k = self.state.step = self.state.step + 1
+        factor = SCHEDULES[self.config.schedule]((k - 1) / self.config.steps)
+        began = time.perf_counter()
+        indices = self._indices(k)
+        self.model.train()
+        losses = []
+        for number, (trainer, work) in enumerate(zip(self.trainers, self.works, strict=True)):
+            seeds.seed_everything(self.config.seed, seeds.STEP, k, number)
+            with blame(self.task, "batch"):
+                batch = self.task.batch(self.splits.train, indices)
+            work.begin(batch, len(indices), factor)
+            losses.append(trainer.step(work))
+            self.state.gradients[number] = work.gradients
+        with blame(self.task, "after_step"), torch.no_grad():
+            self.task.after_step(self.model)
+        self.state.seconds += time.perf_counter() - began
+        for number, loss in enumerate(losses):
+            self.state.loss_sums[number] += loss
+        self.state.loss_steps += 1
+        return losses
+
+    def _indices(self, k: int) -> Tensor:
+        """The samples of step k: the last batch of an epoch is what is left."""
+        size = self.task.batch_size
+        epoch, number = divmod(k - 1, math.ceil(self.samples / size))
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.order = (
+                seeds.order(self.samples, self.config.seed, epoch)
+                if self.task.order == "shuffled"
+                else torch.arange(self.samples)
+            )
+        return self.order[number * size : (number + 1) * size]
+
+    def _record(self) -> bool:
+        """Write what is due after a step; false if there is no finite score."""
+        state = self.state
+        if self._due(self.log_every):
+            names = [work.player.name for work in self.works]
+            means = [total / state.loss_steps for total in state.loss_sums]
+            self._write(Point(*self._now(), losses=dict(zip(names, means, strict=True))))
+            state.loss_sums, state.loss_steps = [0.0] * len(means), 0
+        if self._due(self.task.evaluate_every) and not self._evaluate():
+            return False
+        if state.step in self.exhibit_at:
+            self._exhibit()
+        return True
+
+    def _due(self, every: int) -> bool:
+        return self.state.step % every == 0 or self.state.step == self.config.steps
+
+    def _now(self) -> tuple[int, float, float]:
+        return self.state.step, round(self.state.seconds, 6), sum(self.state.gradients)
+
+    def _evaluate(self) -> bool:
+        """Read the validation split and keep the weights if they are the best so far."""
+        if not self._finite():
+            return False
+        score = self.task.score
+        with self._judged():
+            figures = self._figures(self.splits.validation)
+            value = figures[score.name]
+            if not math.isfinite(value):
+                return False
+            best = self.state.best
+            if best is None or self.task.keep == "last" or score.better(value, best[score.name]):
+                self.state.best = figures
+                self.kept = {name: t.clone() for name, t in self.model.state_dict().items()}
+        self._write(Point(*self._now(), validation=figures))
+        return True
+
+    def _finite(self) -> bool:
+        return all(bool(p.isfinite().all()) for p in self.model.parameters())
+
+    def _figures(self, split: Any) -> dict[str, float]:
+        """What the task reports of a split, checked."""
+        seeds.seed_everything(self.config.seed, seeds.EVALUATE)
+        with blame(self.task, "evaluate"):
+            figures = {name: float(x) for name, x in self.task.evaluate(self.model, split).items()}
+        if self.task.score.name not in figures:
+            raise TaskError(
+                f"task {self.task.name}: evaluate must report its score "
+                f"{self.task.score.name!r}, got {', '.join(figures) or 'nothing'}"
+            )
+        return figures
+
+    @contextmanager
+    def _judged(self) -> Iterator[None]:
+        """The model as it is to be judged: evaluation mode, the weights the trainers stand by."""
+        with ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            for trainer in self.trainers:
+                stack.enter_context(trainer.evaluating())
+            self.model.eval()
+            yield
+            self.model.train()
+
+    def _exhibit(self) -> None:
+        """Let the task show something, and keep it beside the run file."""
+        seeds.seed_everything(self.config.seed, seeds.EXHIBIT)
+        with self._judged(), blame(self.task, "exhibits"):
+            shown = self.task.exhibits(self.model, self.splits)
+        if not shown:
+            return
+        folder, files = self.folder.exhibits(self.config), {}
+        folder.mkdir(exist_ok=True)
+        for number, (title, content) in enumerate(shown.items()):
+            text = isinstance(content, str)
+            files[title] = f"{self.state.step}-{number}.{'txt' if text else 'png'}"
+            store.write_atomically(
+                folder / files[title], content.encode() if isinstance(content, str) else content
+            )
+        self._write(Point(*self._now(), exhibits=files))
+
+    def _take_over(self) -> None:
+        """Start from the weights of the stage before."""
+        before = self.config.after
+        if before is None:
+            return
+        weights = torch.load(self.folder.weights(before), weights_only=True)
+        with blame(self.task, "start"), torch.no_grad():
+            self.task.start(self.model, weights)
+
+    def _begin(self) -> None:
+        self.file = self.path.open("w+b")
+        self.file.write(
+            store.header(self.config, environment(), facts(self.task, self.config, self.splits))
+        )
+
+    def _write(self, point: Point) -> None:
+        assert self.file is not None
+        self.file.write(store.line(asdict(point)))
+        self.file.flush()
+
+    def _sync(self) -> None:
+        assert self.file is not None
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+    def _checkpoint(self) -> None:
+        self._sync()
+        assert self.file is not None
+        self.state.written = self.file.tell()
+        self.state.peak_bytes = max(self.state.peak_bytes, peak_memory() or 0)
+        content = {
+            "state": asdict(self.state),
+            "model": self.model.state_dict(),
+            "trainers": [trainer.state_dict() for trainer in self.trainers],
+            "kept": self.kept,
+        }
+        store.save_tensors(self.checkpoint_path, content)
+
+    def _resume(self) -> bool:
+        """Go back to the checkpoint, if there is a good one, and forget what came after it."""
+        if self.refused or not self.checkpoint_path.exists() or not self.path.exists():
+            return False
+        try:
+            saved = torch.load(self.checkpoint_path, weights_only=True)
+            state = _State(**saved["state"])
+            if self.path.stat().st_size < state.written:
+                raise ValueError("the run file is shorter than at the time of its checkpoint")
+        except Exception:  # whatever a damaged file makes torch.load raise
+            self.folder.set_aside(self.checkpoint_path)
+            return False
+        self.state, self.kept = state, saved["kept"]
+        self.model.load_state_dict(saved["model"])
+        for trainer, trainer_state in zip(self.trainers, saved["trainers"], strict=True):
+            trainer.load_state_dict(trainer_state)
+        for work, gradients in zip(self.works, state.gradients, strict=True):
+            work.gradients = gradients
+        self.file = self.path.open("r+b")
+        self.file.truncate(state.written)
+        self.file.seek(state.written)
+        return True
+
+    def _end(self, status: store.Outcome, message: str = "") -> None:
+        """Read the test split if that is due, and write the result."""
+        state, figures = self.state, None
+        weights = digest(self.model.state_dict())
+        if status == "finished":
+            self.model.load_state_dict(self.kept)
+            if self.config.test:
+                with torch.no_grad():
+                    self.model.eval()
+                    figures = self._figures(self.splits.test)
+            if self.options.keep_weights:
+                store.save_tensors(self.folder.weights(self.config), self.kept)
+        result = Result(
+            status,
+            state.step,
+            message,
+            score=state.best[self.task.score.name] if state.best else None,
+            validation=state.best,
+            test=figures,
+            seconds=round(state.seconds, 6),
+            gradients=sum(state.gradients),
+            weights=weights,
+            kept=digest(self.kept),
+            peak_bytes=max(state.peak_bytes, peak_memory() or 0) or None,
+            state_bytes=sum(tensor_bytes(trainer.state_dict()) for trainer in self.trainers),
+        )
+        assert self.file is not None
+        self.file.write(store.line({"result": asdict(result)}))
+        self._sync()
+        self.checkpoint_path.unlink(missing_ok=True)
+
+
+@cache
+def splits_of(task: Task) -> Splits:
+    """The data of a task, loaded once in a process."""
+    seeds.seed_everything(0, seeds.DATA)
+    with blame(task, "data"):
+        splits = task.data()
+    if not isinstance(splits, Splits):
+        raise TaskError(f"task {task.name}: data must return Splits, got {type(splits).__name__}")
+    return splits
+
+
+def facts(task: Task, config: Config, splits: Splits) -> dict[str, Any]:
+    """What a report says of the task, so that it needs the run files only."""
+    return {
+        "description": task.description,
+        "score": asdict(task.score),
+        "batch_size": task.batch_size,
+        "sub_batch_size": task.sub_batch_size,
+        "gradients": task.gradients,
+        "reduction": task.reduction,
+        "keep": task.keep,
+        "synthetic": splits.synthetic,
+        "notes": list(splits.notes),
+    }
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error} ({place(error)})"
+
+
+def digest(weights: Mapping[str, Tensor]) -> str:
+    """Equal for weights that are equal bit for bit, and for no others.
+
+    >>> digest({"w": torch.zeros(2)}) == digest({"w": torch.zeros(2)})
+    True
+    >>> digest({"w": torch.zeros(2)}) == digest({"w": -torch.zeros(2)})
+    False
+    """
+    hashed = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        flat = tensor.detach().cpu().contiguous().flatten()
+        hashed.update(flat.view(torch.uint8).numpy().tobytes())
+    return hashed.hexdigest()
+
+
+def tensor_bytes(nest: Any) -> int:
+    """What the tensors in a nest take."""
+    if isinstance(nest, Tensor):
+        return nest.numel() * nest.element_size()
+    if isinstance(nest, Mapping):
+        return sum(map(tensor_bytes, nest.values()))
+    if isinstance(nest, (list, tuple)):
+        return sum(map(tensor_bytes, nest))
+    return 0

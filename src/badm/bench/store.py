@@ -1,0 +1,282 @@
+"""A folder of plain files, one for each run, that several processes may write to.
+
+A run file has one JSON object in a line: first what the run is and where it ran, then its
+trajectory as it is measured, at last the result. A file without a result belongs to a run that has
+not ended. Beside it lie, while it is at work, a checkpoint, and, if they are wanted by a later
+stage, the weights. Whatever is damaged or not ours is named and left as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from filelock import FileLock, Timeout
+
+SCHEMA = 1
+
+Outcome = Literal["finished", "diverged", "failed", "cannot"]
+
+
+class StoreError(Exception):
+    """The folder cannot be used as a store, or not any more; the message says why."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """All that the result of a run depends on.
+
+    >>> a = Config("digits", "1", "cpu", 300, "adam", {"lr": 1e-3}, seed=0)
+    >>> b = Config("digits", "1", "cpu", 300, "adam", {"lr": 2e-3}, seed=0)
+    >>> len(a.key), a.key == b.key
+    (16, False)
+    """
+
+    task: str
+    task_version: str
+    scale: str
+    steps: int
+    method: str
+    setting: Mapping[str, Any]
+    seed: int
+    schedule: str = "constant"
+    test: bool = True  # whether the test split is read at the end; never in a search
+    after: Config | None = None  # the run whose weights this one starts from
+
+    @property
+    def key(self) -> str:
+        text = json.dumps({"schema": SCHEMA, **self.plain()}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Config:
+        after = plain["after"]
+        return cls(**{**plain, "after": None if after is None else cls.of(after)})
+
+
+@dataclass(frozen=True)
+class Point:
+    """A line of the trajectory."""
+
+    step: int
+    seconds: float  # spent in training so far; the one figure that two equal runs differ in
+    gradients: float  # of batches, taken so far
+    losses: dict[str, float] | None = None  # by player, mean since the point before
+    validation: dict[str, float] | None = None
+    exhibits: dict[str, str] | None = None  # file by title
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended. ``weights`` and ``kept`` are digests: equal weights have equal ones."""
+
+    status: Outcome
+    step: int
+    message: str = ""
+    score: float | None = None  # on the validation split, of the weights that were kept
+    validation: dict[str, float] | None = None
+    test: dict[str, float] | None = None
+    seconds: float = 0.0
+    gradients: float = 0.0
+    weights: str = ""
+    kept: str = ""
+    peak_bytes: int | None = None
+    state_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run file holds; no result means that the run has not ended."""
+
+    path: Path
+    config: Config
+    environment: dict[str, Any]
+    facts: dict[str, Any]
+    points: list[Point] = field(default_factory=list)
+    result: Result | None = None
+
+
+class Store:
+    """The runs in a folder, which is made if it does not exist."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / ".locks").mkdir(exist_ok=True)
+            probe = self.folder / ".locks" / f"probe-{os.getpid()}"
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise StoreError(f"cannot write to the folder {self.folder}: {reason(error)}") from None
+
+    def path(self, config: Config) -> Path:
+        """Where the run is or will be."""
+        name = f"{config.method}-seed{config.seed}-{config.key}.jsonl"
+        return self.folder / config.task / name
+
+    def checkpoint(self, config: Config) -> Path:
+        return self.path(config).with_suffix(".checkpoint")
+
+    def weights(self, config: Config) -> Path:
+        return self.path(config).with_suffix(".weights")
+
+    def exhibits(self, config: Config) -> Path:
+        return self.path(config).with_suffix(".exhibits")
+
+    def read(self, config: Config) -> Run | None:
+        """The run, ended or not; ``None`` if there is none, ``StoreError`` if it is damaged."""
+        path = self.path(config)
+        return read(path) if path.exists() else None
+
+    def runs(self) -> tuple[list[Run], list[str]]:
+        """All runs in the folder, and a sentence for each file that is not one."""
+        found, problems = [], []
+        for path in sorted(self.folder.glob("*/*.jsonl")):
+            try:
+                found.append(read(path))
+            except StoreError as error:
+                problems.append(str(error))
+        return found, problems
+
+    def set_aside(self, path: Path) -> Path:
+        """Rename a file that cannot be used, so that nothing is lost and its place is free."""
+        number = 1
+        while (aside := path.with_name(f"{path.name}.damaged{number}")).exists():
+            number += 1
+        path.rename(aside)
+        return aside
+
+    @contextmanager
+    def lock(self, config: Config, *, patience: float) -> Iterator[bool]:
+        """Hold a run for this process; false if another one has it for so many seconds.
+
+        The lock ends with the process, however that ends.
+        """
+        lock = FileLock(self.folder / ".locks" / config.key)
+        try:
+            lock.acquire(timeout=patience, poll_interval=0.05)
+        except Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+
+def reason(error: OSError) -> str:
+    """What the system says, without number and path."""
+    return (error.strerror or str(error)).lower()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """All of it or nothing, whenever the process or the machine stops."""
+    part = path.with_name(f"{path.name}.part{os.getpid()}")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def save_tensors(path: Path, content: Any) -> None:
+    """Like :func:`write_atomically`, for what ``torch.load(weights_only=True)`` takes."""
+    part = path.with_name(f"{path.name}.part{os.getpid()}")
+    try:
+        try:
+            with part.open("wb") as file:
+                torch.save(content, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except RuntimeError as error:  # torch's way to say that the disk is full
+            raise StoreError(f"cannot write {path}: {str(error).splitlines()[0]}") from None
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def line(content: Mapping[str, Any]) -> bytes:
+    """One line of a run file; numbers that JSON does not have become null."""
+    plain = {key: value for key, value in content.items() if value is not None}
+    return json.dumps(_plain(plain), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    return value
+
+
+def header(config: Config, environment: Mapping[str, Any], facts: Mapping[str, Any]) -> bytes:
+    """The first line of a run file."""
+    return line(
+        {
+            "badm": "run",
+            "schema": SCHEMA,
+            "key": config.key,
+            "config": config.plain(),
+            "environment": environment,
+            "facts": facts,
+        }
+    )
+
+
+def read(path: Path) -> Run:
+    """Read a run file; ``StoreError`` names it and what is wrong with it."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path}: {reason(error)}") from None
+    # What follows the last newline is a line that was being written when the process was killed.
+    *complete, _ = raw.split(b"\n")
+    if not complete:
+        raise StoreError(f"{path}: the first line is incomplete")
+    try:
+        first, *rest = [json.loads(text) for text in complete]
+    except ValueError:
+        number = next(i for i, text in enumerate(complete, 1) if not _is_json(text))
+        raise StoreError(f"{path}: line {number} is not JSON") from None
+    if not isinstance(first, dict) or first.get("badm") != "run":
+        raise StoreError(f"{path}: not a run of badm")
+    if first.get("schema") != SCHEMA:
+        raise StoreError(f"{path}: schema {first.get('schema')!r}, this version reads {SCHEMA}")
+    try:
+        config = Config.of(first["config"])
+        result = None
+        if rest and "result" in rest[-1]:
+            result = Result(**rest.pop()["result"])
+        points = [Point(**fields) for fields in rest]
+        run = Run(path, config, first["environment"], first["facts"], points, result)
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"{path}: not as a run file should be ({error})") from None
+    if first["key"] != config.key or not re.search(re.escape(config.key), path.name):
+        raise StoreError(f"{path}: the configuration does not fit its key {first['key']}")
+    return run
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

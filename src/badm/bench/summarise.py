@@ -1,0 +1,249 @@
+"""From the runs of a comparison to what it found."""
+
+from __future__ import annotations
+
+import base64
+import statistics as plain_statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from badm.bench.comparison import Comparison, Curve, Exhibit, Interval, Row, Status, TaskFacts
+from badm.bench.plan import Entry, Record
+from badm.bench.sentences import score_of, summary
+from badm.bench.statistics import (
+    mean_interval,
+    median_interval,
+    paired_tests,
+    performance_profile,
+    time_to_target,
+)
+from badm.bench.store import Run, Store, StoreError
+
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class _Finals:
+    """An entry of the record with the final runs there are, by seed."""
+
+    entry: Entry
+    facts: TaskFacts
+    runs: dict[int, Run]
+    missing: list[int]
+
+    @property
+    def status(self) -> Status:
+        found = [run.result.status for run in self.runs.values() if run.result is not None]
+        for worst in ("cannot", "failed", "diverged"):
+            if worst in found:
+                return worst
+        if any(seed in self.entry.faults for seed in self.missing):
+            return "failed"
+        return "missing" if self.missing or not found else "finished"
+
+
+def summarise(record: Record, store: Store) -> Comparison:
+    """Read the runs of a comparison and put together what a report shows."""
+    notes = ["The comparison was interrupted: some runs are missing."] * record.interrupted
+    tasks = {facts.name: facts for facts in record.tasks}
+    finals = [_read(entry, tasks[entry.task], record, store, notes) for entry in record.entries]
+    facts = [_with_data(task, finals) for task in record.tasks]
+    rows = _tested([_row(one, record) for one in finals], record)
+    runs = [run for one in finals for run in one.runs.values() if run.config.seed in _seeds(record)]
+    environments = [run.environment for run in runs]
+    if any(environment["packages"] != environments[0]["packages"] for environment in environments):
+        notes.append("Not all runs were made with the same versions of the packages.")
+    times = {method.name: _times(method.name, rows) for method in record.methods}
+    reference = record.plan.reference
+    return Comparison(
+        title=" · ".join(task.name for task in record.tasks),
+        created=record.created,
+        protocol=record.plan.protocol,
+        objective=record.plan.objective,
+        schedule=record.plan.schedule,
+        reference=reference,
+        trials=record.plan.trials if record.plan.protocol == "tuned" else 0,
+        summary=summary(facts, rows, record.methods, reference),
+        tasks=facts,
+        methods=record.methods,
+        rows=rows,
+        curves=[_curve(run) for run in runs],
+        tried=[trial for entry in record.entries for trial in entry.tried],
+        profile=performance_profile(times),
+        exhibits=[exhibit for run in runs for exhibit in _exhibits(run, store, notes)],
+        environment=environments[0] if environments else {},
+        notes=notes,
+    )
+
+
+def _seeds(record: Record) -> list[int]:
+    return list(range(record.plan.seeds))
+
+
+def _read(
+    entry: Entry, facts: TaskFacts, record: Record, store: Store, notes: list[str]
+) -> _Finals:
+    """The final runs of an entry that have ended; what cannot be read is noted."""
+    runs, missing = {}, []
+    for seed in _seeds(record):
+        run = None
+        if seed in entry.finals:
+            try:
+                run = store.read(entry.finals[seed])
+            except StoreError as error:
+                notes.append(f"Skipped: {error}.")
+        if run is None or run.result is None:
+            missing.append(seed)
+        else:
+            runs[seed] = run
+    return _Finals(entry, facts, runs, missing)
+
+
+def _with_data(task: TaskFacts, finals: Sequence[_Finals]) -> TaskFacts:
+    """The facts that only those know who have loaded the data: the runs."""
+    for one in finals:
+        for run in one.runs.values():
+            if run.config.task == task.name:
+                return replace(task, synthetic=run.facts["synthetic"], notes=run.facts["notes"])
+    return task
+
+
+def _row(one: _Finals, record: Record) -> Row:
+    entry, runs = one.entry, list(one.runs.values())
+    results = [run.result for run in runs if run.result is not None]
+    row = Row(
+        entry.task,
+        entry.method,
+        one.status,
+        message=_message(one),
+        setting=entry.setting or {},
+        searched=entry.searched,
+        at_edge=entry.at_edge,
+        trials=len(entry.tried),
+        seeds=list(one.runs),
+        diverged=sum(result.status == "diverged" for result in results),
+        paper=entry.paper,
+    )
+    if one.status != "finished":
+        return row
+    score = score_of(one.facts)
+
+    def mean(values: Sequence[float | None]) -> Interval | None:
+        known = [value for value in values if value is not None]
+        return mean_interval(known) if len(known) == len(runs) else None
+
+    def to_target(at: str) -> Interval | None:
+        if one.facts.target is None:
+            return None
+        return median_interval([_time(run, at, one.facts) for run in runs])
+
+    steps = [(result.seconds / result.step) for result in results if result.step]
+    return replace(
+        row,
+        test=mean([(result.test or {}).get(score.name) for result in results]),
+        validation=mean([result.score for result in results]),
+        train_loss=mean([_last_loss(run) for run in runs]),
+        steps_to_target=to_target("step"),
+        gradients_to_target=to_target("gradients"),
+        seconds_to_target=to_target("seconds"),
+        seconds_per_step=plain_statistics.median(steps) if steps else None,
+        peak_bytes=max((result.peak_bytes or 0 for result in results), default=0) or None,
+        state_bytes=max((result.state_bytes or 0 for result in results), default=0),
+    )
+
+
+def _message(one: _Finals) -> str:
+    """Why the entry did not end well, in the words of the first seed that did not."""
+    texts = [
+        f"seed {seed}: {run.result.message}"
+        for seed, run in one.runs.items()
+        if run.result is not None and run.result.status not in ("finished", "cannot")
+    ]
+    texts += [
+        run.result.message
+        for run in one.runs.values()
+        if run.result is not None and run.result.status == "cannot"
+    ]
+    texts += [
+        f"seed {seed}: {text}" for seed, text in one.entry.faults.items() if seed not in one.runs
+    ]
+    return texts[0] if texts else ""
+
+
+def _time(run: Run, at: str, facts: TaskFacts) -> float:
+    score = score_of(facts)
+    assert facts.target is not None
+    points = [point for point in run.points if point.validation is not None]
+    values = [_number((point.validation or {}).get(score.name)) for point in points]
+    return time_to_target([getattr(point, at) for point in points], values, facts.target, score)
+
+
+def _last_loss(run: Run) -> float | None:
+    """The training loss of the first player at the end."""
+    for point in reversed(run.points):
+        if point.losses is not None:
+            return next(iter(point.losses.values()))
+    return None
+
+
+def _tested(rows: Sequence[Row], record: Record) -> list[Row]:
+    """The rows with a test of each against the reference, on its task."""
+    tested = []
+    for task in record.tasks:
+        of_task = [row for row in rows if row.task == task.name]
+        scores = {row.method: row.test.values for row in of_task if row.test is not None}
+        tests = paired_tests(scores, record.plan.reference)
+        tested += [replace(row, compared=tests.get(row.method)) for row in of_task]
+    return tested
+
+
+def _times(method: str, rows: Sequence[Row]) -> dict[str, float]:
+    return {
+        row.task: row.steps_to_target.value
+        for row in rows
+        if row.method == method and row.steps_to_target is not None
+    }
+
+
+def _curve(run: Run) -> Curve:
+    logged = [point for point in run.points if point.losses is not None]
+    read = [point for point in run.points if point.validation is not None]
+    players = list((logged[0].losses or {}) if logged else {})
+    figures = list((read[0].validation or {}) if read else {})
+    return Curve(
+        run.config.task,
+        run.config.method,
+        run.config.seed,
+        [point.step for point in logged],
+        [point.seconds for point in logged],
+        {name: [_number((point.losses or {}).get(name)) for point in logged] for name in players},
+        [point.step for point in read],
+        [point.seconds for point in read],
+        {name: [_number((point.validation or {}).get(name)) for point in read] for name in figures},
+    )
+
+
+def _number(value: Any) -> float:
+    """What a run file has instead of a number that JSON cannot hold is NaN again."""
+    return NAN if value is None else float(value)
+
+
+def _exhibits(run: Run, store: Store, notes: list[str]) -> list[Exhibit]:
+    shown = []
+    folder = store.exhibits(run.config)
+    for point in run.points:
+        for title, name in (point.exhibits or {}).items():
+            try:
+                content = (folder / name).read_bytes()
+            except OSError as error:
+                notes.append(f"Skipped: {folder / name}: {error.strerror}.")
+                continue
+            picture, text = "", ""
+            if name.endswith(".png"):
+                picture = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+            else:
+                text = content.decode(errors="replace")
+            where = run.config.task, run.config.method, run.config.seed, point.step
+            shown.append(Exhibit(*where, title, picture, text))
+    return shown

@@ -1,0 +1,134 @@
+"""The tasks there are, by the names people type, and tasks in files of their own."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from badm.bench.faults import TaskError, place
+from badm.bench.task import Scale, Task, check
+from badm.bench.tasks.digits import Digits
+
+TASKS: dict[str, Callable[[Scale], Task]] = {"digits": Digits}
+
+
+class UnknownTask(ValueError):
+    """There is no such task; the message says which come near."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A task, what it was found by, and the version that its runs are filed under."""
+
+    source: str
+    task: Task
+    version: str
+    before: str | None  # the source of the stage before
+
+
+def find(source: str, scale: Scale = "cpu") -> Found:
+    """The task of that name, or in that file: ``digits``, ``my_task.py``, ``my_task.py:moons``.
+
+    >>> find("digits").task.score.name
+    'accuracy'
+    >>> find("digit")
+    Traceback (most recent call last):
+    badm.bench.tasks.UnknownTask: there is no task 'digit'; did you mean digits? ...
+    """
+    path, _, wanted = source.partition(".py")
+    if source.endswith(".py") or wanted.startswith(":"):
+        return _in_file(Path(f"{path}.py"), wanted[1:], scale)
+    if source not in TASKS:
+        raise UnknownTask(
+            f"there is no task {source!r}; {suggestion(source, TASKS)}`badm list tasks` shows all, "
+            "and a file of your own is named with its .py"
+        )
+    task = TASKS[source](scale)
+    check(task)
+    return Found(source, task, str(task.version), task.after)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """A question that names what comes near, or nothing.
+
+    >>> suggestion("adm", ["adam", "badm", "sgd"])
+    'did you mean badm or adam? '
+    """
+    near = difflib.get_close_matches(name, known, n=3)
+    return f"did you mean {' or '.join(near)}? " if near else ""
+
+
+def _in_file(path: Path, wanted: str, scale: Scale) -> Found:
+    if not path.is_file():
+        raise UnknownTask(f"there is no file {path}")
+    classes = _classes(_module(path), path)
+    if wanted:
+        chosen = [c for c in classes if getattr(c, "name", "") == wanted]
+    else:
+        # A stage that another one of the file starts from is not what a reader of the file means.
+        earlier = {c.after for c in classes}
+        chosen = [c for c in classes if getattr(c, "name", "") not in earlier]
+    if len(chosen) != 1:
+        names = ", ".join(f"{path}:{getattr(c, 'name', c.__name__)}" for c in classes)
+        raise UnknownTask(
+            f"{path} has no task {wanted!r}, but {names}" if wanted else f"choose one of {names}"
+        )
+    try:
+        task = chosen[0](scale)
+        check(task)
+    except (TypeError, ValueError) as error:
+        raise TaskError(f"{path}: {error}") from None
+    version = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    inside = any(getattr(c, "name", "") == task.after for c in classes)
+    before = f"{path}:{task.after}" if inside else task.after
+    return Found(f"{path}:{task.name}", task, version, before)
+
+
+def _module(path: Path) -> ModuleType:
+    """The file as a module; a file is read once in a process."""
+    name = f"badm_task_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.resolve().parent))  # so that it can import its neighbours
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise TaskError(
+            f"{path} cannot be imported: {type(error).__name__}: {error} "
+            f"({place(error, str(path))})"
+        ) from error
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def _classes(module: ModuleType, path: Path) -> list[type[Task]]:
+    """The tasks a file defines; a class that is not whole is an error, not something to skip."""
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Task)
+        and value.__module__ == module.__name__
+    ]
+    if not found:
+        raise TaskError(f"{path} defines no task: a class made from badm.bench.Task")
+    bases = {base for c in found for base in c.__mro__[1:]}
+    whole = [c for c in found if c not in bases]
+    for c in whole:
+        missing = sorted(getattr(c, "__abstractmethods__", ()))
+        if missing:
+            raise TaskError(f"{path}: task {c.__name__} must define {', '.join(missing)}")
+    return whole

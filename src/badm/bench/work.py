@@ -1,0 +1,69 @@
+"""The work of a step: a batch, and the gradients of a player's loss on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from badm.bench.faults import blame
+from badm.bench.method import trainable
+from badm.bench.task import Player, Task
+
+
+class BatchWork:
+    """What a trainer is given in every step (see ``method.Work``), with a new batch each time."""
+
+    def __init__(self, task: Task, model: nn.Module, player: Player) -> None:
+        self.task, self.model, self.player = task, model, player
+        self.parameters: list[Tensor] = list(trainable(player.module))
+        self.gradients = 0.0  # of batches, taken so far
+        self.batch: Any = None
+        self.samples = 0
+        self.lr_factor = 1.0
+
+    def begin(self, batch: Any, samples: int, lr_factor: float) -> None:
+        self.batch, self.samples, self.lr_factor = batch, samples, lr_factor
+
+    def gradient(self) -> float:
+        """The gradient of the batch: at once, or as a weighted sum over its sub-batches."""
+        self._clear()
+        if self.task.gradients == "batch":
+            self.count(1.0)
+            return self._backward(self.batch)
+        return sum(self._backward(part, alpha) for alpha, part in self._sub_batches())
+
+    def sub_gradients(self) -> Iterator[tuple[float, float]]:
+        """The gradients of the sub-batches, one after the other, each for itself."""
+        for alpha, part in self._sub_batches():
+            self._clear()
+            yield alpha, self._backward(part)
+
+    def count(self, gradients: float) -> None:
+        self.gradients += gradients
+
+    def _sub_batches(self) -> Iterator[tuple[float, Any]]:
+        """The sub-batches with their weights; all of them together count as one gradient."""
+        count = math.ceil(self.samples / (self.task.sub_batch_size or self.samples))
+        with blame(self.task, "divide"):
+            parts = self.task.divide(self.batch, count)
+        with blame(self.task, "size"):
+            sizes = [self.task.size(part) for part in parts]
+        for size, part in zip(sizes, parts, strict=True):
+            self.count(1 / len(parts))
+            # A loss that is a sum is the sum of its parts, a mean their weighted mean.
+            yield (1.0 if self.task.reduction == "sum" else size / sum(sizes)), part
+
+    def _backward(self, batch: Any, weight: float = 1.0) -> float:
+        with blame(self.task, "loss"):
+            loss = self.player.loss(self.model, batch)
+        # Only the player's own: the loss of a generator goes through the discriminator.
+        torch.autograd.backward(loss if weight == 1.0 else weight * loss, inputs=self.parameters)
+        return weight * loss.detach().item()
+
+    def _clear(self) -> None:
+        for p in self.parameters:
+            p.grad = None

@@ -1,0 +1,207 @@
+"""Runs side by side: processes that each do one run at a time, with a fixed number of threads."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from multiprocessing.synchronize import Event
+from types import TracebackType
+from typing import Any
+
+from badm.bench.store import Config, Store, StoreError
+from badm.bench.task import Scale
+
+TELL_SECONDS = 0.1  # between two words of a worker on how far it is
+PATIENCE_SECONDS = 15.0  # for workers to write their checkpoints when asked to stop
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be done, and by what source its task is found."""
+
+    source: str
+    scale: Scale
+    config: Config
+    keep_weights: bool = False
+
+
+@dataclass(frozen=True)
+class Progress:
+    job: Job
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The run has ended and is in the store."""
+
+    job: Job
+
+
+@dataclass(frozen=True)
+class Died:
+    """The process of a run has died; the run can be started again and goes on."""
+
+    job: Job
+    reason: str
+
+
+@dataclass(frozen=True)
+class Broken:
+    """The run cannot go on, nor can others like it: an error of the task or of the store."""
+
+    job: Job
+    error: Exception
+
+
+Happening = Progress | Finished | Died | Broken
+
+
+class Workers:
+    """A fixed number of processes. To be used in a ``with`` block, which ends them."""
+
+    def __init__(
+        self, count: int, store: Store, *, threads: int = 1, checkpoint_seconds: float = 20.0
+    ) -> None:
+        self.context = multiprocessing.get_context("spawn")
+        self.stopping: Event = self.context.Event()
+        self.arguments = (str(store.folder), threads, checkpoint_seconds, self.stopping)
+        self.idle: list[_Worker] = []
+        self.busy: dict[Connection[Any, Any], tuple[_Worker, Job]] = {}
+        self.count = count
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def free(self) -> int:
+        """How many jobs could be started now."""
+        return self.count - len(self.busy)
+
+    def start(self, job: Job) -> None:
+        worker = self.idle.pop() if self.idle else _Worker(self.context, self.arguments)
+        worker.pipe.send(job)
+        self.busy[worker.pipe] = worker, job
+
+    def happenings(self, seconds: float) -> list[Happening]:
+        """What happened, or nothing if nothing did for so many seconds."""
+        happened: list[Happening] = []
+        for pipe in wait(list(self.busy), seconds):
+            assert isinstance(pipe, Connection)
+            worker, job = self.busy[pipe]
+            try:
+                kind, content = pipe.recv()
+            except (EOFError, ConnectionResetError):
+                del self.busy[pipe]
+                happened.append(Died(job, worker.end()))
+                continue
+            if kind == "progress":
+                happened.append(Progress(job, *content))
+                continue
+            del self.busy[pipe]
+            self.idle.append(worker)
+            happened.append(Finished(job) if kind == "finished" else Broken(job, content))
+        return happened
+
+    def stop(self) -> None:
+        """Let every run write a checkpoint, then end the processes."""
+        self.stopping.set()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self.busy and time.monotonic() < deadline:
+            self.happenings(0.1)
+        for worker in [*self.idle, *(worker for worker, _ in self.busy.values())]:
+            worker.end()
+        self.idle, self.busy = [], {}
+
+
+class _Worker:
+    """A process and the pipe to it."""
+
+    def __init__(self, context: Any, arguments: tuple[Any, ...]) -> None:
+        self.pipe, theirs = context.Pipe()
+        self.process: SpawnProcess = context.Process(
+            target=_work, args=(theirs, *arguments), daemon=True
+        )
+        self.process.start()
+        theirs.close()  # so that the pipe ends with the process
+
+    def end(self) -> str:
+        """End the process; how it ended."""
+        self.pipe.close()
+        self.process.join(timeout=2)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        code = self.process.exitcode or 0
+        return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _work(
+    pipe: Connection[Any, Any],
+    folder: str,
+    threads: int,
+    checkpoint_seconds: float,
+    stopping: Event,
+) -> None:
+    """The life of a worker: a job, a run, a word; until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent that decides
+    try:
+        do = _runner(Store(folder), threads, checkpoint_seconds, stopping)
+        while True:
+            job = pipe.recv()
+            pipe.send(do(job, pipe))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # the parent has gone
+
+
+def _runner(
+    store: Store, threads: int, checkpoint_seconds: float, stopping: Event
+) -> Callable[[Job, Connection[Any, Any]], tuple[str, Any]]:
+    import torch
+
+    from badm.bench import methods, tasks
+    from badm.bench.faults import TaskError
+    from badm.bench.run import Interrupted, Options, run
+
+    torch.set_num_threads(threads)
+    found: dict[tuple[str, Scale], tasks.Found] = {}
+
+    def do(job: Job, pipe: Connection[Any, Any]) -> tuple[str, Any]:
+        told = 0.0
+
+        def watch(step: int, loss: float) -> None:
+            nonlocal told
+            if time.monotonic() - told >= TELL_SECONDS:
+                told = time.monotonic()
+                pipe.send(("progress", (step, loss)))
+
+        where = job.source, job.scale
+        try:
+            if where not in found:
+                found[where] = tasks.find(*where)
+            options = Options(checkpoint_seconds, job.keep_weights, watch, stopping.is_set)
+            method = methods.find(job.config.method)
+            run(job.config, found[where].task, method, store, options)
+        except Interrupted:
+            return "interrupted", Interrupted()
+        except (TaskError, StoreError) as error:
+            return "broken", type(error)(str(error))  # without its frames, which do not travel
+        except (BrokenPipeError, ConnectionResetError):
+            raise
+        except Exception:
+            return "broken", RuntimeError(f"a fault of badm itself:\n{traceback.format_exc()}")
+        return "finished", None
+
+    return do

@@ -1,0 +1,157 @@
+"""``badm compare``: which method trains a task best."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from badm.bench.comparison import Comparison, to_json
+from badm.bench.plan import Plan
+from badm.bench.protocol import Comparing
+from badm.bench.report import console_table
+from badm.bench.store import Store
+from badm.bench.summarise import summarise
+from badm.bench.workers import Workers
+from badm.commands import options
+from badm.commands.faults import FAILED, INTERRUPTED, told
+from badm.commands.output import FORMS, check_outputs, write_outputs
+from badm.commands.progress import Board
+
+# Every metric of BADM, the paper's baselines, and the strongest there are.
+METHODS = (
+    "badm,badm-printed,badm-diagonal,badm-kronecker,"
+    "sgd,sgd-momentum,adagrad,rmsprop,adam,nadam,adamw,muon,soap,schedule-free"
+)
+
+
+def compare(
+    tasks: Annotated[
+        list[str], typer.Argument(help="Names (`badm list tasks`) or files: `my_task.py`.")
+    ],
+    methods: Annotated[
+        str,
+        typer.Option(
+            "--methods", "-m", help="Names with commas between; `all` and `badm*` work too."
+        ),
+    ] = METHODS,
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="tuned: equal search for all, then fresh seeds. paper: the paper's settings.",
+            callback=options.one_of("tuned", "paper"),
+        ),
+    ] = "tuned",
+    trials: options.Trials = 6,
+    seeds: Annotated[int, typer.Option(min=1, help="Final runs of every method.")] = 3,
+    scale: options.Scale = "cpu",
+    schedule: options.Schedule = "constant",
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="What the search is for: the best score, or the fewest steps to the target.",
+            callback=options.one_of("score", "steps"),
+        ),
+    ] = "score",
+    target: Annotated[
+        float | None,
+        typer.Option(help="Validation score to count steps to, instead of the task's own."),
+    ] = None,
+    steps: options.Steps = None,
+    reference: Annotated[
+        str,
+        typer.Option(
+            help="The method the others are tested against.",
+            show_default="badm if it takes part, else the first",
+        ),
+    ] = "",
+    runs: options.Runs = Path("runs"),
+    jobs: options.Jobs = None,
+    threads: options.Threads = 1,
+    study: options.Study = "",
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help=f"A file to write, may be repeated: {FORMS}.",
+            show_default="report.html in the folder of the runs",
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Compare methods on one or more tasks, fairly, and say which is best.
+
+    In the tuned protocol every method searches its own space with the same number of trials on the
+    validation split; its best setting then runs on fresh seeds, and the test split is read once.
+    Runs are kept in a folder: whatever has been done is not done again, and after Ctrl-C or a kill
+    the same command goes on.
+
+    **Exit codes**
+
+    - 0: done
+    - 1: the task raised an error, or a method failed (one that diverged is a result)
+    - 2: a name or value cannot be used
+    - 4: a folder or file cannot be written
+    - 130: interrupted; a report of what there is has been written
+
+    **Examples**
+
+    - `badm compare digits`
+    - `badm compare digits --methods badm,adam,nadam,muon --seeds 5 --trials 8`
+    - `badm compare my_task.py --methods 'badm*,adam' --target 0.9 --objective steps`
+    - `badm compare digits my_task.py -o report.html -o table.md -o figures`
+    - `badm compare my_task.py --study postgresql://host/name    # on several machines`
+    """
+    with told():
+        names = options.chosen_methods(methods)
+        against = reference or ("badm" if "badm" in names else names[0])
+        if against not in names:
+            raise ValueError(f"--reference must be one of {', '.join(names)}, got {against}")
+        store = Store(runs)
+        outputs = check_outputs(output or [runs / "report.html"])
+        plan = Plan(
+            tuple(tasks),
+            names,
+            protocol,  # type: ignore[arg-type]  # checked by typer's callback
+            trials,
+            seeds,
+            scale,  # type: ignore[arg-type]
+            schedule,
+            objective,  # type: ignore[arg-type]
+            target,
+            steps,
+            against,
+        )
+        comparing = Comparing(plan, store, study)
+        shown = not (as_json or quiet)
+        workers = Workers(options.jobs_or_cores(jobs, threads), store, threads=threads)
+        try:
+            with workers, Board(comparing.contests, Console(stderr=True), shown=shown) as board:
+                comparing.go(workers, board.note)
+        except KeyboardInterrupt:
+            if not any(entry.finals for entry in comparing.record.entries):
+                raise
+        comparison = summarise(comparing.record, store)
+        write_outputs(comparison, outputs)
+        show(comparison, outputs, as_json=as_json, quiet=quiet)
+    if comparing.record.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if any(row.status in ("failed", "missing") for row in comparison.rows):
+        raise typer.Exit(FAILED)
+
+
+def show(comparison: Comparison, outputs: list[Path], *, as_json: bool, quiet: bool) -> None:
+    """Tables, the summary and where the report is; or JSON; or the paths alone."""
+    if as_json:
+        typer.echo(to_json(comparison))
+        return
+    console = Console()
+    if not quiet:
+        for task in comparison.tasks:
+            console.print(console_table(comparison, task.name))
+        for sentence in [*comparison.summary, *comparison.notes]:
+            console.print(sentence, highlight=False, soft_wrap=False)
+    for path in outputs:
+        console.print(f"written: {path}", highlight=False, soft_wrap=True)

@@ -1,0 +1,87 @@
+"""``badm list``: the names people type."""
+
+import json
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from badm.bench.method import Range
+from badm.bench.methods import METHODS
+from badm.bench.tasks import TASKS
+from badm.commands.options import AsJson
+
+app = typer.Typer(help="Show the tasks and methods there are.", no_args_is_help=True)
+
+
+@app.command("tasks")
+def list_tasks(as_json: AsJson = False) -> None:
+    """The tasks that come with badm; a file of your own is one more.
+
+    **Examples**
+
+    - `badm list tasks`
+    - `badm list tasks --json`
+    """
+    tasks = [make("cpu") for make in TASKS.values()]
+    if as_json:
+        plain = [
+            {
+                "name": task.name,
+                "description": task.description,
+                "score": task.score.name,
+                "best": task.score.best,
+                "target": task.target,
+                "steps": task.steps,
+                "batch_size": task.batch_size,
+                "after": task.after,
+            }
+            for task in tasks
+        ]
+        typer.echo(json.dumps(plain, indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("task", "what it is", "score", "steps", "target"):
+        table.add_column(heading, overflow="fold")
+    for task in tasks:
+        target = "" if task.target is None else task.score.show(task.target)
+        table.add_row(task.name, task.description, task.score.name, str(task.steps), target)
+    Console().print(table)
+
+
+@app.command("methods")
+def list_methods(as_json: AsJson = False) -> None:
+    """The methods that can be compared, with what is searched in the tuned protocol.
+
+    **Examples**
+
+    - `badm list methods`
+    - `badm list methods --json`
+    """
+    if as_json:
+        plain = [
+            {
+                "name": method.name,
+                "family": method.family,
+                "description": method.description,
+                "defaults": dict(method.defaults),
+                "searched": {name: str(part) for name, part in method.space.items()},
+            }
+            for method in METHODS.values()
+        ]
+        typer.echo(json.dumps(plain, indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("method", "family", "what it is", "lr", "searched in"):
+        table.add_column(heading, overflow="fold")
+    for method in METHODS.values():
+        lr, part = method.defaults.get("lr"), method.space.get("lr")
+        searched = f"{part.low:g} – {part.high:g}" if isinstance(part, Range) else ""
+        table.add_row(
+            method.name,
+            method.family,
+            method.description,
+            "" if lr is None else f"{lr:g}",
+            searched,
+        )
+    Console().print(table)

@@ -1,0 +1,62 @@
+"""One display for all that is running: a bar for the comparison and a line for each run."""
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import TaskID as BarID
+
+from badm.bench.contest import Contest
+from badm.bench.workers import Happening
+from badm.bench.workers import Progress as Stepped
+
+
+class Board:
+    """To be used in a ``with`` block around a comparison, and told of all that happens."""
+
+    def __init__(self, contests: list[Contest], console: Console, *, shown: bool) -> None:
+        self.contests = contests
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not (shown and console.is_terminal),
+        )
+        self.whole = self.progress.add_task("runs", total=self._wanted(), note="")
+        self.lines: dict[str, BarID] = {}
+
+    def __enter__(self) -> "Board":
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def _wanted(self) -> int:
+        return sum(contest.runs_wanted for contest in self.contests)
+
+    def note(self, happening: Happening) -> None:
+        config = happening.job.config
+        if isinstance(happening, Stepped):
+            if config.key not in self.lines:
+                what = f"seed {config.seed}" if config.test else f"lr {config.setting.get('lr')}"
+                self.lines[config.key] = self.progress.add_task(
+                    f"{config.task} {config.method} {what}", total=config.steps, note=""
+                )
+            self.progress.update(
+                self.lines[config.key],
+                completed=happening.step,
+                note=f"loss {happening.loss:.4g}",
+            )
+        else:
+            line = self.lines.pop(config.key, None)
+            if line is not None:
+                self.progress.remove_task(line)
+        ended = sum(contest.runs_ended for contest in self.contests)
+        self.progress.update(self.whole, completed=ended, total=self._wanted())

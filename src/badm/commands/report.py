@@ -1,0 +1,75 @@
+"""``badm report``: a report of runs that have been done."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from badm.bench.plan import latest_record, read_record
+from badm.bench.store import Store
+from badm.bench.summarise import summarise
+from badm.commands import options
+from badm.commands.compare import show
+from badm.commands.faults import USAGE, stop, told
+from badm.commands.output import FORMS, check_outputs, write_outputs
+
+
+def report(
+    runs: Annotated[Path, typer.Argument(help="Folder of the runs.")] = Path("runs"),
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help=f"A file to write, may be repeated: {FORMS}.",
+            show_default="report.html in the folder of the runs",
+        ),
+    ] = None,
+    comparison: Annotated[
+        Path | None,
+        typer.Option(
+            help="Which of them: a file in its folder comparisons/.",
+            show_default="the one written last",
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Make the report of a comparison anew, from its runs alone.
+
+    Works while the comparison is still going on, too: what is missing is said to be missing. Files
+    that are damaged, or not ours, are named and left alone.
+
+    **Exit codes**
+
+    - 0: done
+    - 2: there is no comparison in the folder
+    - 4: a file cannot be read or written
+
+    **Examples**
+
+    - `badm report`
+    - `badm report runs -o report.html`
+    - `badm report runs -o table.md -o figures -o numbers.json`
+    - `badm report runs --comparison runs/comparisons/3f2a9c01d4e5.json`
+    """
+    with told():
+        if not runs.is_dir():
+            stop(f"there is no folder {runs}", USAGE)
+        store = Store(runs)
+        problems: list[str] = []
+        if comparison is not None:
+            record = read_record(comparison)
+        else:
+            latest, problems = latest_record(store)
+            if latest is None:
+                for problem in problems:
+                    typer.echo(f"badm: {problem}", err=True)
+                stop(f"{runs} has no comparison yet: `badm compare digits` makes one", USAGE)
+            assert latest is not None
+            record = latest
+        outputs = check_outputs(output or [runs / "report.html"])
+        made = summarise(record, store)
+        made.notes.extend(f"Skipped: {problem}." for problem in [*problems, *store.runs()[1]])
+        write_outputs(made, outputs)
+        show(made, outputs, as_json=as_json, quiet=quiet)

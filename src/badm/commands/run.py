@@ -1,0 +1,154 @@
+"""``badm run``: one run of a method on a task."""
+
+import json
+import signal
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from badm.bench import methods, tasks
+from badm.bench import run as engine
+from badm.bench.method import Method, Setting
+from badm.bench.store import Config, Run, Store
+from badm.bench.task import Score
+from badm.commands import options
+from badm.commands.faults import FAILED, INTERRUPTED, stop, told
+
+
+def run(
+    task: Annotated[str, typer.Argument(help="A name (`badm list tasks`) or a file.")],
+    method: Annotated[str, typer.Option("--method", "-m", help="See `badm list methods`.")],
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", help="A setting, may be repeated.", metavar="NAME=VALUE"),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    scale: options.Scale = "cpu",
+    schedule: options.Schedule = "constant",
+    steps: options.Steps = None,
+    runs: options.Runs = Path("runs"),
+    threads: options.Threads = 1,
+    checkpoint: Annotated[
+        float, typer.Option(min=0.0, help="Seconds between checkpoints.", metavar="SECONDS")
+    ] = 20.0,
+    weights: Annotated[bool, typer.Option("--weights", help="Keep the weights as a file.")] = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train a task with a method once, with the method's defaults unless told otherwise.
+
+    The trajectory is written while it is measured. After Ctrl-C or a kill the same command goes on
+    and ends exactly as if nothing had happened; a run that has been done is not done again.
+
+    **Exit codes**
+
+    - 0: the run finished, or diverged, which is a result
+    - 1: the task raised an error, or the method failed or cannot train it
+    - 2: a name or value cannot be used
+    - 4: a folder or file cannot be written
+    - 130: interrupted; the same command goes on
+
+    **Examples**
+
+    - `badm run digits --method badm`
+    - `badm run digits --method adam --set lr=0.003 --seed 1 --json`
+    - `badm run my_task.py --method badm-kronecker --steps 500 --weights`
+    """
+    with told():
+        torch.set_num_threads(threads)
+        asked = False
+
+        def ask(_: int, __: FrameType | None) -> None:
+            nonlocal asked
+            asked = True
+
+        chosen = methods.find(method)
+        full = chosen.setting(options.settings_given(setting or []))
+        store = Store(runs)
+        progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=as_json or quiet or not Console(stderr=True).is_terminal,
+        )
+        before = signal.signal(signal.SIGINT, ask)
+        try:
+            with progress:
+                bar = progress.add_task(f"{task} {method}", total=None, note="")
+
+                def watch(step: int, loss: float) -> None:
+                    progress.update(bar, completed=step, note=f"loss {loss:.4g}")
+
+                how = engine.Options(checkpoint, weights, watch, lambda: asked)
+                found = tasks.find(task, scale)  # type: ignore[arg-type]
+                progress.update(bar, total=steps or found.task.steps)
+                done = _staged(found, chosen, full, seed, steps, schedule, store, how)
+        except engine.Interrupted:
+            stop("interrupted; the same command goes on from here", INTERRUPTED)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        show(done, found.task.score, as_json=as_json, quiet=quiet)
+        assert done.result is not None
+        if done.result.status in ("failed", "cannot"):
+            stop(f"{method} {done.result.status}: {done.result.message}", FAILED)
+
+
+def _staged(
+    found: tasks.Found,
+    method: Method,
+    setting: Setting,
+    seed: int,
+    steps: int | None,
+    schedule: str,
+    store: Store,
+    how: engine.Options,
+) -> Run:
+    """The run, after the runs of the stages before with the same method, setting and seed."""
+    task, after = found.task, None
+    if found.before is not None:
+        earlier = tasks.find(found.before, task.scale)
+        keep = replace(how, keep_weights=True)
+        after = _staged(earlier, method, setting, seed, None, schedule, store, keep).config
+    config = Config(
+        task.name,
+        found.version,
+        task.scale,
+        steps or task.steps,
+        method.name,
+        setting,
+        seed,
+        schedule,
+        after=after,
+    )
+    return engine.run(config, task, method, store, how)
+
+
+def show(done: Run, score: Score, *, as_json: bool, quiet: bool) -> None:
+    """The result in a few lines, or as JSON, or its path alone."""
+    result = done.result
+    assert result is not None
+    if as_json:
+        plain = {"config": done.config.plain(), "result": asdict(result), "path": str(done.path)}
+        typer.echo(json.dumps(plain, indent=2))
+        return
+    if not quiet:
+        typer.echo(f"{result.status} after {result.step} steps")
+        for name, value in (
+            ("validation", result.score),
+            ("test", (result.test or {}).get(score.name)),
+        ):
+            if value is not None:
+                typer.echo(f"{name} {score.name}: {score.show(value)}")
+        if result.message:
+            typer.echo(result.message)
+    typer.echo(f"written: {done.path}")

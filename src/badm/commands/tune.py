@@ -1,0 +1,129 @@
+"""``badm tune``: the best setting of a method for a task."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from badm.bench import tasks as all_tasks
+from badm.bench.plan import Entry, Plan
+from badm.bench.protocol import Comparing
+from badm.bench.store import Store
+from badm.bench.task import Score
+from badm.bench.workers import Workers
+from badm.commands import options
+from badm.commands.faults import FAILED, told
+from badm.commands.progress import Board
+
+
+def tune(
+    task: Annotated[str, typer.Argument(help="A name (`badm list tasks`) or a file.")],
+    method: Annotated[str, typer.Option("--method", "-m", help="One, or several with commas.")],
+    trials: options.Trials = 8,
+    scale: options.Scale = "cpu",
+    schedule: options.Schedule = "constant",
+    steps: options.Steps = None,
+    runs: options.Runs = Path("runs"),
+    jobs: options.Jobs = None,
+    threads: options.Threads = 1,
+    study: options.Study = "",
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Search the best setting of a method, judged on the validation split.
+
+    These are the trials of `badm compare`: a later comparison with the same number of them does not
+    repeat them. The test split is not read.
+
+    **Exit codes**
+
+    - 0: done
+    - 1: the task raised an error, or every trial failed or diverged
+    - 2: a name or value cannot be used
+    - 4: a folder or file cannot be written
+    - 130: interrupted; the same command goes on
+
+    **Examples**
+
+    - `badm tune digits --method badm`
+    - `badm tune my_task.py --method badm,adam --trials 12 --json`
+    """
+    with told():
+        names = options.chosen_methods(method)
+        store = Store(runs)
+        plan = Plan(
+            (task,),
+            names,
+            "tuned",
+            trials,
+            0,
+            scale,  # type: ignore[arg-type]  # checked by typer's callback
+            schedule,
+            "score",
+            None,
+            steps,
+            names[0],
+        )
+        comparing = Comparing(plan, store, study)
+        console = Console()
+        workers = Workers(options.jobs_or_cores(jobs, threads), store, threads=threads)
+        shown = not (as_json or quiet)
+        with workers, Board(comparing.contests, Console(stderr=True), shown=shown) as board:
+            comparing.go(workers, board.note)
+        entries = comparing.record.entries
+        score = all_tasks.find(task, scale).task.score  # type: ignore[arg-type]
+        if as_json:
+            typer.echo(json.dumps([_plain(entry) for entry in entries], indent=2))
+        else:
+            for entry in entries:
+                if not quiet:
+                    console.print(trial_table(entry, score))
+                console.print(_best(entry), highlight=False)
+    if not all(_finished(entry) for entry in entries):
+        raise typer.Exit(FAILED)
+
+
+def _finished(entry: Entry) -> bool:
+    return any(trial.status == "finished" for trial in entry.tried)
+
+
+def _best(entry: Entry) -> str:
+    if not _finished(entry):
+        return f"{entry.method}: no trial finished"
+    chosen = entry.setting or {}
+    text = ", ".join(f"{name} = {chosen[name]:g}" for name in entry.searched)
+    edge = "".join(f"; {name} is at the edge of what was tried" for name in entry.at_edge)
+    return f"{entry.method}: {text}{edge}"
+
+
+def trial_table(entry: Entry, score: Score) -> Table:
+    """What was tried and what came of it."""
+    table = Table(title=f"{entry.task}: {entry.method}", title_justify="left", box=None)
+    for heading in (*entry.searched, score.name, ""):
+        table.add_column(heading, justify="right")
+    for trial in entry.tried:
+        best = trial.setting == entry.setting and trial.status == "finished"
+        value = "" if trial.score is None else score.show(trial.score)
+        table.add_row(
+            *(f"{trial.setting[name]:g}" for name in entry.searched),
+            value if trial.status == "finished" else trial.status,
+            "best" if best else "",
+            style="bold" if best else "",
+        )
+    return table
+
+
+def _plain(entry: Entry) -> dict[str, object]:
+    return {
+        "task": entry.task,
+        "method": entry.method,
+        "setting": entry.setting,
+        "at_edge": entry.at_edge,
+        "trials": [
+            {"setting": trial.setting, "status": trial.status, "score": trial.score}
+            for trial in entry.tried
+        ],
+    }
