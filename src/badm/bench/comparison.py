@@ -31,6 +31,8 @@ class Interval:
 class Test:
     """A paired test against the reference method of the comparison."""
 
+    __test__ = False  # for pytest, which takes every class of that name for its own
+
     against: str
     difference: float  # of the means: positive where this row's score is the higher one
     p_value: float  # corrected for the number of comparisons
@@ -147,7 +149,7 @@ class Comparison:
     schedule: str
     reference: str  # the method that the tests are against
     trials: int  # for each method; 0 where nothing was searched
-    summary: list[str]  # two sentences
+    summary: list[str]  # one to three sentences
     tasks: list[TaskFacts]
     methods: list[MethodFacts]
     rows: list[Row]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import statistics as plain_statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -54,7 +55,7 @@ def summarise(record: Record, store: Store) -> Comparison:
     environments = [run.environment for run in runs]
     if any(environment["packages"] != environments[0]["packages"] for environment in environments):
         notes.append("Not all runs were made with the same versions of the packages.")
-    times = {method.name: _times(method.name, rows) for method in record.methods}
+    times = {method.name: _times(method.name, rows, facts) for method in record.methods}
     reference = record.plan.reference
     return Comparison(
         title=" · ".join(task.name for task in record.tasks),
@@ -130,7 +131,7 @@ def _row(one: _Finals, record: Record) -> Row:
     score = score_of(one.facts)
 
     def mean(values: Sequence[float | None]) -> Interval | None:
-        known = [value for value in values if value is not None]
+        known = [value for value in values if value is not None and math.isfinite(value)]
         return mean_interval(known) if len(known) == len(runs) else None
 
     def to_target(at: str) -> Interval | None:
@@ -198,12 +199,13 @@ def _tested(rows: Sequence[Row], record: Record) -> list[Row]:
     return tested
 
 
-def _times(method: str, rows: Sequence[Row]) -> dict[str, float]:
-    return {
-        row.task: row.steps_to_target.value
-        for row in rows
-        if row.method == method and row.steps_to_target is not None
-    }
+def _times(method: str, rows: Sequence[Row], tasks: Sequence[TaskFacts]) -> dict[str, float]:
+    """Steps to the target on every task that has one; not to have ended is to miss it."""
+    times = {task.name: math.inf for task in tasks if task.target is not None}
+    for row in rows:
+        if row.method == method and row.steps_to_target is not None:
+            times[row.task] = row.steps_to_target.value
+    return times
 
 
 def _curve(run: Run) -> Curve:
