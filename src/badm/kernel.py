@@ -12,20 +12,21 @@ from array import array
 from collections.abc import Callable
 
 import torch
+from torch._compile import _disable_dynamo as not_compiled  # as torch.optim: dynamo comes late
 
 from badm.update import Batch, Settings
 
 DTYPES = {torch.float32, torch.float64}
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@not_compiled
 def available() -> bool:
     """Whether the kernel was built. ``fused=True`` uses foreach where it was not."""
     return _library() is not None
 
 
 # Raw addresses mean nothing to a tracer.
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@not_compiled
 def diagonal(batch: Batch, s: Settings) -> None:
     """One step of the diagonal metric on contiguous CPU tensors, all float32 or all float64."""
     columns = (batch.w, batch.g, *(batch.of(key) for key in ("dual", "second_moment", "step")))

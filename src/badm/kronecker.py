@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo as not_compiled  # as torch.optim: dynamo comes late
 
 from badm.matrices import stack, unstack
 
@@ -73,7 +74,7 @@ def rotate_back(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
 
 
 # Which matrix is due is a matter of Python integers; a compiled step would specialise on each.
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@not_compiled
 def follow(states: list[State], g: Tensor, beta2: float) -> None:
     """After a step with the gradients ``g``: covariances, and bases where it is time.
 
