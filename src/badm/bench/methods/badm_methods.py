@@ -1,0 +1,82 @@
+"""BADM: as the paper prints it, in the other metrics, and as the library has it by default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+import badm
+from badm.bench.method import Method, Range, Setting, optimizer_method
+from badm.bench.paper import Paper
+
+
+def groups(module: nn.Module, metric: str, weight_decay: float) -> list[dict[str, Any]]:
+    """The groups of :func:`badm.parameter_groups`, without the parameters that are frozen.
+
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    >>> _ = model[0].requires_grad_(False)
+    >>> [[tuple(p.shape) for p in group["params"]] for group in groups(model, "diagonal", 0.0)]
+    [[(2, 4)], [(2,)]]
+    """
+    all_groups = badm.parameter_groups(module, metric=metric, weight_decay=weight_decay)
+    for group in all_groups:
+        group["params"] = [p for p in group["params"] if p.requires_grad]
+    return [group for group in all_groups if group["params"]]
+
+
+def _make(module: nn.Module, *, metric: str, weight_decay: float, **setting: Any) -> badm.BADM:
+    return badm.BADM(groups(module, metric, weight_decay), metric=metric, **setting)
+
+
+def _of_penalties(rho: float, sigma: float) -> Setting:
+    return {"lr": 1 / sigma, "beta": rho / (rho + sigma)}
+
+
+def _penalties(paper: Paper) -> Setting:
+    """The step and the memory that the paper's penalties make.
+
+    Wherever it states a learning rate too, that is ``1/(ρ+σ)``. So where it states nothing else,
+    the penalties have this sum, in the proportion of its first task, 200 to 800.
+    """
+    if paper.rho is not None and paper.sigma is not None:
+        return _of_penalties(paper.rho, paper.sigma)
+    return {} if paper.lr is None else _of_penalties(0.2 / paper.lr, 0.8 / paper.lr)
+
+
+def _in_metric(
+    name: str, metric: str, description: str, paper: Callable[[Paper], Setting] | None = None
+) -> Method:
+    return optimizer_method(
+        name,
+        description,
+        partial(_make, metric=metric),
+        family="badm",
+        defaults={"lr": 1e-3, "beta": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0},
+        space={"lr": Range(1e-4, 0.1)},  # a step has the size of Adam's in all three metrics
+        paper=paper,
+    )
+
+
+# The paper's penalties go to the paper's algorithm: as printed, and in the diagonal metric, in
+# which they train at Adam's level. The other metrics are ours, and the paper states nothing of
+# them: like every method it does not tune they get the task's learning rate and keep their memory.
+METHODS = (
+    _in_metric("badm", "spectral", "the default of this library: the spectral metric"),
+    optimizer_method(
+        "badm-printed",
+        "the paper's Algorithm 1, word for word: the euclidean metric",
+        partial(_make, metric="euclidean"),
+        family="badm",
+        defaults={**_of_penalties(200.0, 800.0), "weight_decay": 0.0},
+        # At β = 0.2 it is stable up to half of the steps SGD is (lr·curvature < 1 where SGD has
+        # 2), so its range is a bit lower, and begins with the steps of the paper.
+        space={"lr": Range(1e-3, 1.0)},
+        paper=_penalties,
+    ),
+    _in_metric("badm-diagonal", "diagonal", "BADM in the metric of Adam", _penalties),
+    _in_metric("badm-spectral", "spectral", "BADM with orthogonal steps for matrices"),
+    _in_metric("badm-kronecker", "kronecker", "BADM in the metric of Shampoo and SOAP"),
+)

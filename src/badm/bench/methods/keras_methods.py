@@ -1,0 +1,58 @@
+"""The paper's baselines: the optimizers of Keras at the defaults of Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from torch import nn
+
+from badm.bench.method import Method, Range, optimizer_method, trainable
+from badm.bench.methods.keras_optimizers import OPTIMIZERS, KerasOptimizer
+
+_DESCRIPTIONS = {
+    "sgd": "plain gradient steps",
+    "sgd-momentum": "gradient steps with momentum 0.9",
+    "adagrad": "steps scaled by all squared gradients so far",
+    "rmsprop": "steps scaled by a fading mean of squared gradients",
+    "adam": "RMSprop with momentum and bias correction",
+    "nadam": "Adam with Nesterov's look ahead",
+    "adamax": "Adam with a fading maximum of gradients",
+}
+
+# Three decades each. Momentum 0.9 makes a step ten times as long, so its range is ten times lower;
+# the steps of Adagrad shrink as they go, so its range is higher than Adam's.
+_LEARNING_RATES = {
+    "sgd": Range(3e-3, 3.0),
+    "sgd-momentum": Range(3e-4, 0.3),
+    "adagrad": Range(1e-3, 1.0),
+    "rmsprop": Range(1e-4, 0.1),
+    "adam": Range(1e-4, 0.1),
+    "nadam": Range(1e-4, 0.1),
+    "adamax": Range(1e-4, 0.1),
+}
+
+
+def _method(name: str) -> Method:
+    def make(module: nn.Module, **setting: Any) -> KerasOptimizer:
+        return OPTIMIZERS[name](trainable(module), **setting)
+
+    return optimizer_method(
+        name,
+        f"{_DESCRIPTIONS[name]}, as in Keras",
+        make,
+        family="keras",
+        defaults=_defaults(OPTIMIZERS[name]),
+        space={"lr": _LEARNING_RATES[name]},
+    )
+
+
+def _defaults(make: Callable[..., KerasOptimizer]) -> dict[str, Any]:
+    """Without making one: that has torch import its compiler, which takes seconds."""
+    changed = make.keywords if isinstance(make, partial) else {}
+    optimizer = cast(type[KerasOptimizer], make.func if isinstance(make, partial) else make)
+    return {**optimizer.options, **changed}
+
+
+METHODS = tuple(_method(name) for name in OPTIMIZERS)
