@@ -31,7 +31,7 @@ def application() -> typer.Typer:
     """
     import typer
 
-    from badm.commands import certify, compare, list_names, report, run, tune
+    from badm.commands import certify, compare, data, list_names, report, run, tune
 
     app = typer.Typer(
         help="Batch ADMM for deep learning.",
@@ -46,6 +46,7 @@ def application() -> typer.Typer:
     app.command("report")(report.report)
     app.command("certify")(certify.certify)
     app.add_typer(list_names.app, name="list")
+    app.add_typer(data.app, name="data")
     return app
 
 

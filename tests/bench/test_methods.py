@@ -18,7 +18,8 @@ from torch.nn.functional import cross_entropy
 import badm
 from badm.bench.method import Method, Problem, Range, Trainer, trainable
 from badm.bench.methods import METHODS, UnknownMethod, find
-from badm.bench.methods.peers import AsMatrix, Muon, gradients_of
+from badm.bench.methods.as_matrix import AsMatrix, gradients_of
+from badm.bench.methods.muon import Muon
 from badm.bench.paper import Paper
 
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=list(METHODS))
@@ -432,3 +433,27 @@ def test_schedule_free_warms_up_over_its_share_of_the_steps() -> None:
     method = METHODS["schedule-free"]
     trainer = method.build(Problem(module, 400), method.setting({}))
     assert trainer.optimizer.param_groups[0]["warmup_steps"] == 20
+
+
+def test_schedule_free_is_judged_with_batchnorm_statistics_of_its_average() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    x = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+
+    def calibrate() -> None:
+        with torch.no_grad():
+            module.train()(x)
+
+    problem = Problem(module, steps=10, calibrate=calibrate)
+    method = METHODS["schedule-free"]
+    trainer = method.build(problem, method.setting({"lr": 0.1}))
+    for _ in range(3):
+        module.train()(x).square().sum().backward()
+        trainer.optimizer.step()  # type: ignore[attr-defined]
+    norm = module[1]
+    before = {name: b.clone() for name, b in norm.named_buffers()}
+    with trainer.evaluating():
+        expected = module[0](x).mean(0)
+        torch.testing.assert_close(norm.running_mean, expected.detach())
+    for name, buffer in norm.named_buffers():
+        assert torch.equal(buffer, before[name])
+    assert norm.momentum == 0.1

@@ -64,12 +64,15 @@ class Problem:
     """What a method is given to train.
 
     ``supervised`` gives inputs and labels of the whole training set where the task has them; it
-    is for methods that do not work by batches.
+    is for methods that do not work by batches. ``calibrate`` passes some training batches through
+    the module, in training mode and without gradients; it is for methods that are judged by other
+    weights than those they train, for which BatchNorm has seen nothing yet.
     """
 
     module: nn.Module
     steps: int
     supervised: Callable[[], tuple[Tensor, Tensor] | None] = lambda: None
+    calibrate: Callable[[], None] = lambda: None
 
 
 class Work(Protocol):

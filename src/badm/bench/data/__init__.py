@@ -1,0 +1,37 @@
+"""Real data: what there is, where it is, whether it is sound, and how to get it.
+
+>>> from badm.bench.data import find
+>>> dataset = find("mnist")
+>>> dataset.title, dataset.tasks
+('MNIST', ('cgan-mnist',))
+"""
+
+from badm.bench.data.archives import ArchiveError, unpack
+from badm.bench.data.catalogue import DATASETS, find
+from badm.bench.data.checksums import basis, verify
+from badm.bench.data.dataset import Dataset, FetchFailed, Files, MissingData, Problem, Report
+from badm.bench.data.fetching import NotFetched, fetch
+from badm.bench.data.folder import root
+from badm.bench.data.hub import MissingLibrary
+from badm.bench.data.presence import path, status
+
+__all__ = [
+    "DATASETS",
+    "ArchiveError",
+    "Dataset",
+    "FetchFailed",
+    "Files",
+    "MissingData",
+    "MissingLibrary",
+    "NotFetched",
+    "Problem",
+    "Report",
+    "basis",
+    "fetch",
+    "find",
+    "path",
+    "root",
+    "status",
+    "unpack",
+    "verify",
+]

@@ -1,0 +1,333 @@
+"""Every dataset of the evaluation: what it is, which files it has, how it is had."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import partial
+
+from badm.bench.data import hub, idx
+from badm.bench.data.dataset import Dataset, Files
+
+
+def _graph(name: str, title: str, what: str, size: int, licence: str, sha256: str) -> Dataset:
+    return Dataset(
+        name=name,
+        title=title,
+        what=what,
+        tasks=(f"node-{name}-dnn", f"node-{name}-gnn"),
+        size=size,
+        licence=licence,
+        layout=(
+            f"graphs/{name}.npz: adj_indptr, adj_indices, adj_shape and attr_data, attr_indices, "
+            "attr_indptr, attr_shape (adjacency and features by rows, CSR), labels, class_names"
+        ),
+        files=(Files(f"graphs/{name}.npz", sha256=sha256),),
+    )
+
+
+def _idx(
+    name: str,
+    title: str,
+    what: str,
+    size: int,
+    licence: str,
+    repository: str,
+    known: tuple[idx.Facts, ...],
+) -> Dataset:
+    folder = name.replace("-", "_")
+    return Dataset(
+        name=name,
+        title=title,
+        what=what,
+        tasks=(f"cgan-{name.removesuffix('-mnist')}",),
+        size=size,
+        licence=licence,
+        layout=f"{folder}/{{train,t10k}}-{{images-idx3,labels-idx1}}-ubyte.gz, as published",
+        files=tuple(Files(f"{folder}/{file}") for file in idx.FILES),
+        fetch=partial(hub.fetch_idx, repository),
+        check=partial(idx.check, known),
+    )
+
+
+NONE_STATED = "none stated"
+
+DATASETS: tuple[Dataset, ...] = (
+    _graph(
+        "cora",
+        "Cora",
+        "2,708 papers, 5,429 citations, 1,433 word features, 7 classes",
+        96_895,
+        "sources MIT and Apache-2.0",
+        "c4a6c54d0d55e64233995216a1fda8223fdea0c7ba834df85bddb75fcf835f22",
+    ),
+    _graph(
+        "citeseer",
+        "Citeseer",
+        "3,312 papers, 4,715 links, 3,703 word features, 6 classes",
+        196_036,
+        "sources MIT",
+        "10ba6462863183e0aca3ac0c0b9393f054146ffcf3614f7476e280b5cefd1e85",
+    ),
+    _graph(
+        "pubmed",
+        "PubMed",
+        "19,717 papers, 44,324 links, 500 TF-IDF features, 3 classes",
+        4_821_490,
+        "sources MIT and Apache-2.0",
+        "ee0d4d5f7b83f2c062bac10a801585e2fa82bf2e407ee8f3bbcec9a43a2a65dd",
+    ),
+    _graph(
+        "cs",
+        "Coauthor CS",
+        "18,333 authors, 81,894 links, 6,805 keyword counts, 15 classes",
+        2_632_711,
+        "source MIT",
+        "5354d14be124f656a8b13f85fe06dba373fa8dbcbf96833716274249f0e50dcf",
+    ),
+    _graph(
+        "physics",
+        "Coauthor Physics",
+        "34,493 authors, 247,962 links, 8,415 keyword counts, 5 classes",
+        3_511_588,
+        "source MIT",
+        "b7afe66e2aad1c52144ba2d92e70485fa8635f8671e31f13d79de6bf54f9fd32",
+    ),
+    _graph(
+        "computers",
+        "Amazon Computers",
+        "13,752 products, 245,861 links, 767 binary features, 10 classes",
+        3_873_092,
+        "source MIT",
+        "174103a598cbacb1a835da8ae2f12169760efd390ca807646fa93075a0398d4e",
+    ),
+    Dataset(
+        name="bbbp",
+        title="BBBP",
+        what="2,050 molecules as SMILES, do they pass the blood-brain barrier",
+        tasks=("bbbp",),
+        size=148_743,
+        licence="source MIT",
+        layout="bbbp/BBBP.csv of MoleculeNet: columns num, name, p_np, smiles",
+        files=(
+            Files(
+                "bbbp/BBBP.csv",
+                sha256="d07a38487aeac5cee5508413e468043ef3097451d2a112701c2d60be9ec6b662",
+            ),
+        ),
+    ),
+    _idx(
+        "mnist",
+        "MNIST",
+        "28×28 grey digits, 10 classes; 60,000 + 10,000 or first 20,000 + 5,000",
+        4_006_705,
+        NONE_STATED,
+        "ylecun/mnist",
+        idx.MNIST,
+    ),
+    _idx(
+        "fashion-mnist",
+        "Fashion-MNIST",
+        "28×28 grey clothes, 10 classes; 60,000 + 10,000 or first 20,000 + 5,000",
+        10_926_823,
+        "MIT",
+        "zalando-datasets/fashion_mnist",
+        idx.FASHION_MNIST,
+    ),
+    Dataset(
+        name="cifar10",
+        title="CIFAR-10",
+        what="32×32 colour photographs, 10 classes; first 6,000 + 1,500",
+        tasks=("image-cifar10",),
+        size=17_452_731,
+        licence=NONE_STATED,
+        layout="cifar10/cifar10.npz: x_train, x_test (N, 32, 32, 3) uint8, y_train, y_test int64",
+        files=(Files("cifar10/cifar10.npz"),),
+    ),
+    Dataset(
+        name="svhn",
+        title="SVHN",
+        what="32×32 house-number digits, 10 classes; first 6,000 + 1,500, cut out anew",
+        tasks=("image-svhn",),
+        size=15_277_426,
+        licence=NONE_STATED,
+        layout=(
+            "svhn/svhn.npz: x_train, x_test (N, 32, 32, 3) uint8, y_train, y_test int64, label 0 "
+            "for digit 0"
+        ),
+        files=(Files("svhn/svhn.npz"),),
+    ),
+    Dataset(
+        name="cmaterdb",
+        title="CMATERdb numerals",
+        what="32×32 handwritten Bangla, Devanagari and Telugu digits, 10,000 + 2,000",
+        tasks=("image-cmaterdb",),
+        size=1_160_193,
+        licence="Apache-2.0; also: free for non-commercial use",
+        layout=(
+            "cmaterdb/{bangla,devanagari,telugu}-{training,testing}-images.npz: images (N, 32, "
+            "32, 3) uint8, labels int64"
+        ),
+        files=(
+            Files(
+                "cmaterdb/bangla-training-images.npz",
+                sha256="502957392649eecad013ac425b54fecc6d06dbc06bc647a46b0cfc6b96e2c130",
+            ),
+            Files(
+                "cmaterdb/bangla-testing-images.npz",
+                sha256="d1c9780ba5decc135175a021bd29961cd7316db009f428d8c04b84ba36a6d67a",
+            ),
+            Files(
+                "cmaterdb/devanagari-training-images.npz",
+                sha256="e690d54f7c82e12e3c5ba99221672dc3fc7b6ad493e495077f7e26332558ae86",
+            ),
+            Files(
+                "cmaterdb/devanagari-testing-images.npz",
+                sha256="1636fa10484100486b96a3e938cee4c6adeddcfb1e91c9dbb5166fb9a260216d",
+            ),
+            Files(
+                "cmaterdb/telugu-training-images.npz",
+                sha256="32f9b5b135c8084f0cf646bc6a70358767653b1f8c6d19bd64ad5d5cbf1d9467",
+            ),
+            Files(
+                "cmaterdb/telugu-testing-images.npz",
+                sha256="182806a45091da53b4ad98d4425130c0ebbf9bc1bf50fb58b3e5ea65ee33c7c6",
+            ),
+        ),
+    ),
+    Dataset(
+        name="tf-flowers",
+        title="TF Flowers",
+        what="3,670 photographs of flowers, 5 classes; shorter side 96 pixels",
+        tasks=("image-flowers",),
+        size=17_852_749,
+        licence=NONE_STATED,
+        layout=(
+            "tf_flowers/{daisy,dandelion,roses,sunflowers,tulips}/*.jpg under their original names"
+        ),
+        files=(
+            Files("tf_flowers/daisy/*.jpg", 633),
+            Files("tf_flowers/dandelion/*.jpg", 898),
+            Files("tf_flowers/roses/*.jpg", 641),
+            Files("tf_flowers/sunflowers/*.jpg", 699),
+            Files("tf_flowers/tulips/*.jpg", 799),
+        ),
+    ),
+    Dataset(
+        name="deepweeds",
+        title="DeepWeeds",
+        what="96×96 photographs of weeds, 9 classes; first 250 of each",
+        tasks=("image-deepweeds",),
+        size=10_751_002,
+        licence="CC BY 4.0",
+        layout="deepweeds/labels.csv (columns Filename, Label, Species) and deepweeds/images/*.jpg",
+        files=(
+            Files("deepweeds/labels.csv"),
+            Files("deepweeds/images/*.jpg", 2250),
+        ),
+    ),
+    Dataset(
+        name="caltech-airplanes",
+        title="Caltech-101 airplanes",
+        what="800 photographs of airplanes, a box around each",
+        tasks=("detection",),
+        size=8_243_131,
+        licence=NONE_STATED,
+        layout=(
+            "caltech_airplanes/images/image_NNNN.jpg, "
+            "caltech_airplanes/Airplanes_Side_2/annotation_NNNN.mat and "
+            "caltech_airplanes/airplanes.csv (x0,y0,x1,y1,file without header)"
+        ),
+        files=(
+            Files(
+                "caltech_airplanes/airplanes.csv",
+                sha256="08f61cf04dd97448d69241a3c10697cdda94b87469a9c078164d9f9e1637a1b1",
+            ),
+            Files("caltech_airplanes/images/image_*.jpg", 800),
+            Files("caltech_airplanes/Airplanes_Side_2/annotation_*.mat", 800),
+        ),
+    ),
+    Dataset(
+        name="flowers102",
+        title="Oxford Flowers 102",
+        what="4,000 of 8,189 photographs of flowers, 38 of 102 classes; shorter side 72 pixels",
+        tasks=("ddim-flowers",),
+        size=11_918_273,
+        licence=NONE_STATED,
+        layout=(
+            "flowers102/jpg/image_NNNNN.jpg, flowers102/imagelabels.mat and flowers102/setid.mat"
+        ),
+        files=(
+            Files(
+                "flowers102/imagelabels.mat",
+                sha256="4903e94206bac23bf772aadf06451916df56b58fc483a62db32a97b82656651d",
+            ),
+            Files(
+                "flowers102/setid.mat",
+                sha256="46b8678f91fd95d3c8f4feab80d271a6c834a1dd896fe29fd3e6ad9ce5c8dccd",
+            ),
+            Files("flowers102/jpg/image_*.jpg", 4000),
+        ),
+    ),
+    Dataset(
+        name="imdb",
+        title="IMDB reviews",
+        what="film reviews, good or bad; 10,000 + 5,000 of 25,000 + 25,000",
+        tasks=("text-imdb", "mlm-pretrain", "mlm-finetune"),
+        size=8_135_476,
+        licence=NONE_STATED,
+        layout=(
+            "imdb/train.jsonl.gz and imdb/test.jsonl.gz: an object with id, label (1 is good), "
+            "rating and text on each line"
+        ),
+        files=(
+            Files("imdb/train.jsonl.gz"),
+            Files("imdb/test.jsonl.gz"),
+        ),
+    ),
+    Dataset(
+        name="camelyon",
+        title="PatchCamelyon",
+        what="96×96 patches of lymph nodes, tumour or not; 262,144 + 32,768 + 32,768",
+        tasks=("image-camelyon",),
+        size=9_060_024_320,
+        licence="CC0",
+        layout=(
+            "camelyon/camelyonpatch_level_2_split_{train,valid,test}_{x,y}.h5, the official "
+            "files after gunzip: x (N, 96, 96, 3) uint8, y (N, 1, 1, 1) uint8"
+        ),
+        files=(
+            Files("camelyon/camelyonpatch_level_2_split_train_x.h5"),
+            Files("camelyon/camelyonpatch_level_2_split_train_y.h5"),
+            Files("camelyon/camelyonpatch_level_2_split_valid_x.h5"),
+            Files("camelyon/camelyonpatch_level_2_split_valid_y.h5"),
+            Files("camelyon/camelyonpatch_level_2_split_test_x.h5"),
+            Files("camelyon/camelyonpatch_level_2_split_test_y.h5"),
+        ),
+    ),
+    Dataset(
+        name="digits",
+        title="Digits",
+        what="1,797 grey digits of 8×8 pixels, 10 classes",
+        tasks=("digits",),
+        size=0,
+        licence="ships with scikit-learn (BSD-3-Clause)",
+        layout="nothing to get: sklearn.datasets.load_digits has them",
+    ),
+)
+
+
+def find(name: str) -> Dataset:
+    """The dataset of that name, or ``ValueError`` with the nearest one.
+
+    >>> find("fashion-mnist").title
+    'Fashion-MNIST'
+    >>> find("fashion_minst")
+    Traceback (most recent call last):
+    ValueError: no dataset is called 'fashion_minst'; did you mean fashion-mnist?
+    """
+    names = {dataset.name: dataset for dataset in DATASETS}
+    if name in names:
+        return names[name]
+    near = get_close_matches(name.lower().replace("_", "-"), names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+    raise ValueError(f"no dataset is called {name!r}; {hint}")

@@ -1,0 +1,140 @@
+"""Verifying datasets: against ``SHA256SUMS`` where it lists them, else against recorded facts."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from badm.bench.data.dataset import Dataset, Problem, Report
+from badm.bench.data.folder import root
+from badm.bench.data.presence import shortages
+
+SUMS = "SHA256SUMS"
+CHUNK = 1 << 20
+
+
+def verify(dataset: Dataset, report: Report | None = None) -> list[Problem]:
+    """Everything that is wrong with the files of a dataset; nothing if it is sound.
+
+    >>> from badm.bench.data import find
+    >>> verify(find("digits"))
+    []
+    """
+    listed = _listed(dataset)
+    if listed:
+        return [*_compare(listed, report), *_unlisted(dataset, listed)]
+    problems = []
+    for files, found in shortages(dataset):
+        amount = "is missing" if files.count == 1 else f"{found} of {files.count} files are there"
+        problems.append(Problem(files.pattern, "missing", amount))
+    absent = {problem.path for problem in problems}
+    fixed = {files.pattern: files.sha256 for files in dataset.files if files.sha256}
+    problems += _compare({k: v for k, v in fixed.items() if k not in absent}, report)
+    if not problems and dataset.check and dataset.folder:
+        problems += dataset.check(root() / dataset.folder)
+    return problems
+
+
+def basis(dataset: Dataset) -> str:
+    """What :func:`verify` compares a dataset with.
+
+    >>> from badm.bench.data import find
+    >>> basis(find("digits"))
+    'nothing to verify'
+    """
+    if not dataset.files:
+        return "nothing to verify"
+    if _listed(dataset):
+        return SUMS
+    if dataset.check:
+        return "recorded facts"
+    fixed = [files.sha256 is not None for files in dataset.files]
+    return "recorded checksums" if all(fixed) else "number of files only"
+
+
+def record(dataset: Dataset) -> None:
+    """Put the checksums of a dataset into ``SHA256SUMS``, in place of those it has there."""
+    sums = {path: sha for path, sha in read_sums().items() if not dataset.match(path)}
+    sums |= {path: sha256(root() / path) for path in dataset.found(root())}
+    lines = "".join(f"{sums[path]}  {path}\n" for path in sorted(sums))
+    with NamedTemporaryFile("w", dir=root(), prefix=f".{SUMS}-", delete=False) as file:
+        file.write(lines)
+    os.chmod(file.name, 0o644)  # a temporary file is for its owner alone
+    os.replace(file.name, root() / SUMS)
+
+
+def read_sums() -> dict[str, str]:
+    """Checksums by path, as ``sha256sum`` writes them; empty if there is no such file."""
+    file = root() / SUMS
+    if not file.exists():
+        return {}
+    sums = {}
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        parsed = re.fullmatch(r"([0-9a-fA-F]{64}) [ *](?!/)(.+)", line)
+        if line.strip() and (parsed is None or ".." in parsed[2].split("/")):
+            raise ValueError(
+                f"line {number} of {file} must be a SHA-256, two spaces and a path inside "
+                f"the folder, got {line[:100]!r}"
+            )
+        if parsed:
+            sums[parsed[2].removeprefix("./")] = parsed[1].lower()
+    return sums
+
+
+def sha256(path: Path, seen: Callable[[int], None] | None = None) -> str:
+    """The checksum of a file, read in pieces; ``seen`` is told the size of each.
+
+    >>> sha256(Path(os.devnull))[:12]
+    'e3b0c44298fc'
+    """
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+            if seen:
+                seen(len(chunk))
+    return digest.hexdigest()
+
+
+def _listed(dataset: Dataset) -> dict[str, str]:
+    return {path: sha for path, sha in read_sums().items() if dataset.match(path)}
+
+
+def _compare(expected: dict[str, str], report: Report | None) -> list[Problem]:
+    there = [root() / path for path in expected if (root() / path).is_file()]
+    total, done = sum(path.stat().st_size for path in there), 0
+
+    def seen(size: int) -> None:
+        nonlocal done
+        done += size
+        if report:
+            report("bytes", done, total)
+
+    problems = []
+    for path, sha in expected.items():
+        try:
+            if sha256(root() / path, seen) != sha:
+                problems.append(Problem(path, "corrupt", "does not have the expected checksum"))
+        except FileNotFoundError:
+            problems.append(Problem(path, "missing", "is missing"))
+        except OSError as error:
+            problems.append(Problem(path, "corrupt", f"cannot be read: {error.strerror}"))
+    return problems
+
+
+def _unlisted(dataset: Dataset, listed: dict[str, str]) -> list[Problem]:
+    """Files that readers would take for part of the dataset, and whole parts no line speaks of."""
+    problems = [
+        Problem(path, "extra", f"is not listed in {SUMS}")
+        for path in dataset.found(root())
+        if path not in listed
+    ]
+    for files, found in shortages(dataset):
+        if not any(map(files.match, listed)):
+            amount = f"{found} of {files.count} files are there, and none is listed in {SUMS}"
+            problems.append(Problem(files.pattern, "missing", amount))
+    return problems

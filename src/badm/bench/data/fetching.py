@@ -1,0 +1,88 @@
+"""Fetching a dataset: into a temporary folder, verified, then moved to its place in one piece."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from badm.bench.data.checksums import record, verify
+from badm.bench.data.dataset import Dataset, FetchFailed, Report
+from badm.bench.data.folder import root
+from badm.bench.data.presence import status
+
+
+class NotFetched(FetchFailed):
+    """Nothing here can fetch that dataset; the message says which files go where."""
+
+
+def fetch(dataset: Dataset, report: Report | None = None) -> Literal["fetched", "there"]:
+    """Get a dataset unless it is there and sound; sound files are never replaced.
+
+    Its checksums are put into ``SHA256SUMS`` in the data folder, for later verification.
+
+    >>> from badm.bench.data import find
+    >>> fetch(find("digits"))
+    'there'
+    """
+    state = status(dataset)
+    if state == "inside scikit-learn":
+        return "there"
+    bad = {problem.path for problem in verify(dataset)} if state != "missing" else set()
+    if state == "present" and not bad:
+        return "there"
+    if dataset.fetch is None or dataset.check is None or dataset.folder is None:
+        raise NotFetched(
+            f"{dataset.name} is not fetched yet. Put into {root()}: {dataset.layout}. "
+            f"Then `badm data verify {dataset.name}` checks it"
+        )
+    try:
+        root().mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{dataset.folder}-", dir=root()) as temporary:
+            new = Path(temporary) / dataset.folder
+            new.mkdir()
+            dataset.fetch(new, report)
+            problems = dataset.check(new)
+            if problems:
+                raise FetchFailed(
+                    f"what came for {dataset.name} is not what it should be: "
+                    + "; ".join(map(str, problems))
+                )
+            _move(new, root() / dataset.folder, bad)
+        record(dataset)
+    except OSError as error:
+        raise FetchFailed(f"{dataset.name} could not be written to {root()}: {error}") from error
+    return "fetched"
+
+
+def _move(new: Path, place: Path, bad: set[str]) -> None:
+    try:
+        os.rename(new, place)  # all at once, if nothing is there
+        return
+    except OSError:
+        if not place.is_dir():
+            raise
+    moving = []
+    for file in sorted(new.iterdir()):
+        old = place / file.name
+        if old.exists() and f"{place.name}/{file.name}" not in bad:
+            if _same(file, old):
+                continue
+            raise FetchFailed(
+                f"{old} is there and differs from what was fetched (a subset, perhaps): "
+                f"move {place} away to have the whole set, or restore the files that it lacks"
+            )
+        moving.append((file, old))
+    for file, old in moving:
+        os.replace(file, old)
+
+
+def _same(a: Path, b: Path) -> bool:
+    """Whether two files are equal, before compression."""
+    with gzip.open(a) as first, gzip.open(b) as second:
+        pieces = [iter(partial(file.read, 1 << 20), b"") for file in (first, second)]
+        return all(x == y for x, y in zip_longest(*pieces))

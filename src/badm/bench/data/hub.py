@@ -1,0 +1,85 @@
+"""Fetching from the Hugging Face Hub, with the ``datasets`` library (extra ``badm[data]``)."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from badm.bench.data import idx
+from badm.bench.data.dataset import FetchFailed, Report
+
+SECONDS = 10  # the Hub answers in less than one, or not at all
+LIBRARIES = ("datasets", "huggingface_hub", "PIL")
+
+
+class MissingLibrary(FetchFailed):
+    """A library that fetching needs is not installed."""
+
+
+def fetch_idx(repository: str, folder: Path, report: Report | None) -> None:
+    """Write the columns ``image`` and ``label`` of a repository as the four idx files."""
+    datasets, hub, _ = map(_library, LIBRARIES)
+    with (
+        TemporaryDirectory(prefix=".hub-", dir=folder.parent, ignore_cleanup_errors=True) as cache,
+        _bars(hub, datasets, shown=report is not None),
+    ):
+        try:
+            # One request first: datasets itself would try for half a minute to reach nothing.
+            revision = hub.HfApi().dataset_info(repository, timeout=SECONDS).sha
+            splits = datasets.load_dataset(repository, revision=revision, cache_dir=cache)
+            for split, (images, labels) in {"train": idx.FILES[:2], "test": idx.FILES[2:]}.items():
+                _write(splits[split], split, folder / images, folder / labels, report)
+        # The two libraries raise errors of their own, of httpx, requests, fsspec and pyarrow.
+        except Exception as error:
+            reason = (str(error).strip() or "no reason given").splitlines()[0]
+            raise FetchFailed(
+                f"{repository} could not be had from the Hugging Face Hub "
+                f"({type(error).__name__}: {reason})"
+            ) from error
+
+
+def _write(rows: Any, split: str, images: Path, labels: Path, report: Report | None) -> None:
+    pixels, classes = bytearray(), bytearray()
+    for done, row in enumerate(rows, start=1):
+        image = row["image"]
+        if image.mode != "L" or image.size != (idx.SIDE, idx.SIDE):
+            raise ValueError(f"image {done} of {split} is {image.mode} of {image.size} pixels")
+        pixels += image.tobytes()
+        classes.append(row["label"])
+        if report and (done % 500 == 0 or done == len(rows)):
+            report(f"{split} images", done, len(rows))
+    flat = torch.frombuffer(pixels, dtype=torch.uint8)
+    idx.write(images, flat.reshape(-1, idx.SIDE, idx.SIDE))
+    idx.write(labels, torch.frombuffer(classes, dtype=torch.uint8))
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingLibrary(
+            f'fetching needs the library {error.name}: pip install "badm[data]" brings it'
+        ) from error
+
+
+@contextmanager
+def _bars(*libraries: Any, shown: bool) -> Iterator[None]:
+    """The libraries draw bars of their own for downloads, even into a pipe unless told not to."""
+    silenced = [
+        library.utils
+        for library in libraries
+        if not shown and not library.utils.are_progress_bars_disabled()
+    ]
+    for utils in silenced:
+        utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        for utils in silenced:
+            utils.enable_progress_bars()

@@ -1,0 +1,59 @@
+"""Whether a dataset is there, and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from badm.bench.data.catalogue import find
+from badm.bench.data.dataset import Dataset, Files, MissingData
+from badm.bench.data.folder import root, root_in_words
+
+Status = Literal["present", "partly", "missing", "inside scikit-learn"]
+
+
+def status(dataset: Dataset) -> Status:
+    """Whether all files of a dataset are there, some or none; what is in them is not looked at.
+
+    >>> status(find("digits"))
+    'inside scikit-learn'
+    """
+    if not dataset.files:
+        return "inside scikit-learn"
+    lacking = shortages(dataset)
+    if not lacking:
+        return "present"
+    return (
+        "partly"
+        if any(found for _, found in lacking) or len(lacking) < len(dataset.files)
+        else "missing"
+    )
+
+
+def shortages(dataset: Dataset) -> list[tuple[Files, int]]:
+    """Which files there are too few of, and how many of them there are."""
+    counted = [(files, len(files.found(root()))) for files in dataset.files]
+    return [(files, found) for files, found in counted if found < files.count]
+
+
+def path(dataset: Dataset | str) -> Path:
+    """The folder a dataset is in, or :class:`MissingData` that says how to get it.
+
+    >>> path("mnist")  # doctest: +SKIP
+    PosixPath('/home/ada/.cache/badm/mnist')
+    """
+    dataset = find(dataset) if isinstance(dataset, str) else dataset
+    if dataset.folder is None:
+        raise ValueError(f"{dataset.name} is inside scikit-learn and has no folder")
+    folder = root() / dataset.folder
+    lacking = shortages(dataset)
+    if lacking:
+        files, found = lacking[0]
+        amount = "" if files.count == 1 else f" ({found} of {files.count})"
+        command = f"badm data fetch {dataset.name}"
+        cure = f"`{command}` gets it" if dataset.fetch else f"`{command}` says what to put there"
+        raise MissingData(
+            f"{dataset.name} is not complete in {folder}: {files.pattern} is missing{amount}. "
+            f"{cure} ({root_in_words()})"
+        )
+    return folder

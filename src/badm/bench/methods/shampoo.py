@@ -1,0 +1,121 @@
+"""Shampoo of ``pytorch_optimizer``, made to train well and to resume exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from badm.bench.method import trainable
+from badm.bench.methods.as_matrix import AsMatrix, gradients_of
+
+
+class Shampoo:
+    """Shampoo with the step lengths of RMSprop, for matrices and flattened kernels.
+
+    Of the package's two forms this is the one that trains well: step lengths of their own
+    ("grafting") are what its authors use, the other form's shrink as sums of squares grow. Three
+    things are done differently from the package's defaults. Kernels are flattened and shapes are
+    not reinterpreted, because the package melts a matrix of up to ``block_size`` elements into a
+    vector and then leaves it alone. Roots are taken every 10 steps, not 1,000. And the random
+    numbers that it draws for them come from a generator of its own, so that they neither
+    depend on anybody else's nor change them.
+
+    >>> model = nn.Linear(3, 2)
+    >>> shampoo = Shampoo(model, lr=1e-3)
+    >>> model(torch.ones(1, 3)).sum().backward()
+    >>> shampoo.step()
+    >>> sorted(shampoo.state_dict()["state"][0]["pre_conditioner"])
+    ['pre_conditioners', 'statistics']
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        lr: float,
+        beta1: float = 0.9,
+        beta2: float = 0.95,
+        eps: float = 1e-10,
+        matrix_eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        precondition_frequency: int = 10,
+        block_size: int = 512,
+    ) -> None:
+        from pytorch_optimizer import ScalableShampoo
+        from pytorch_optimizer.optimizer.utils.graft import LayerWiseGrafting
+
+        self.kernels = [AsMatrix(p) for p in trainable(module) if p.ndim > 2]
+        matrices = {id(kernel.parameter): kernel.matrix for kernel in self.kernels}
+        self.optimizer = ScalableShampoo(
+            [matrices.get(id(p), p) for p in trainable(module)],
+            lr=lr,
+            betas=(beta1, beta2),
+            moving_average_for_momentum=True,
+            weight_decay=weight_decay,
+            decoupled_weight_decay=True,
+            # Before the first roots there is nothing to precondition with.
+            start_preconditioning_step=precondition_frequency,
+            preconditioning_compute_steps=precondition_frequency,
+            block_size=block_size,
+            shape_interpretation=False,
+            graft_type=LayerWiseGrafting.RMSPROP,
+            diagonal_eps=eps,
+            matrix_eps=matrix_eps,
+        )
+        self.param_groups: list[dict[str, Any]] = self.optimizer.param_groups
+
+    def step(self) -> None:
+        with gradients_of(self.kernels), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.optimizer.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state with plain data in place of the package's objects."""
+        state_dict: dict[str, Any] = self.optimizer.state_dict()
+        state = {
+            index: {
+                name: {part: _copy(getattr(value, part)) for part in _PARTS[name]}
+                if name in _PARTS
+                else value
+                for name, value in of_parameter.items()
+            }
+            for index, of_parameter in state_dict["state"].items()
+        }
+        return {**state_dict, "state": state}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        saved = state_dict["state"]
+        plain = {
+            index: {name: value for name, value in of_parameter.items() if name not in _PARTS}
+            for index, of_parameter in saved.items()
+        }
+        self.optimizer.load_state_dict({**state_dict, "state": plain})
+        self.param_groups = self.optimizer.param_groups
+        for group, saved_group in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            for p, index in zip(group["params"], saved_group["params"], strict=True):
+                if index in saved:
+                    self._restore(p, group, saved[index])
+
+    def _restore(self, p: nn.Parameter, group: dict[str, Any], saved: dict[str, Any]) -> None:
+        """Have the package make its objects anew, and put what was saved into them."""
+        loaded, gradient = self.optimizer.state.pop(p), p.grad
+        p.grad = torch.zeros_like(p)  # it makes none for parameters without a gradient
+        self.optimizer.init_group({**group, "params": [p]})
+        p.grad = gradient
+        state = self.optimizer.state[p]
+        state.update(loaded)
+        for name, parts in _PARTS.items():
+            for part in parts:
+                setattr(state[name], part, _copy(saved[name][part]))
+
+
+# What of the objects in Shampoo's state changes in the course of training.
+_PARTS = {
+    "pre_conditioner": ("statistics", "pre_conditioners"),
+    "graft": ("momentum", "statistics"),
+}
+
+
+def _copy(value: Tensor | list[Tensor]) -> Tensor | list[Tensor]:
+    return value.clone() if isinstance(value, Tensor) else [x.clone() for x in value]

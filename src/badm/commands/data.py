@@ -1,0 +1,261 @@
+"""``badm data``: which datasets there are, whether they are sound, and how to get them."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from badm.bench.data import (
+    DATASETS,
+    Dataset,
+    FetchFailed,
+    MissingLibrary,
+    NotFetched,
+    Report,
+    basis,
+    fetch,
+    find,
+    root,
+    status,
+    verify,
+)
+
+GOOD, WRONG, UNUSABLE, MISSING = 0, 1, 2, 3
+SHOWN = 10  # problems of one dataset that are printed; --json has them all
+COLOURS = {"present": "green", "partly": "yellow", "missing": "red"}
+
+app = typer.Typer(
+    help="Datasets: list them, verify them, fetch them.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+Names = Annotated[list[str], typer.Argument(help="Names as `badm data list` shows them.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar, and problems only.")]
+
+
+@app.command("list")
+def list_datasets(as_json: AsJson = False) -> None:
+    """Show every dataset: what it is, which tasks use it, and whether it is there.
+
+    They are looked for in the folder `BADM_DATA`, or `~/.cache/badm` if that is not set. Whether
+    their files are whole is the business of `badm data verify`.
+
+    **Examples**
+
+    - `badm data list`
+    - `badm data list --json`
+    - `BADM_DATA=/data badm data list`
+    """
+    rows = [_row(dataset) for dataset in DATASETS]
+    if as_json:
+        _print_json(rows)
+        return
+    table = Table(title=f"Datasets in {root()}", title_justify="left")
+    table.add_column("name", no_wrap=True)
+    table.add_column("what", ratio=2)
+    table.add_column("tasks", ratio=1, overflow="fold")
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("status", max_width=12)
+    table.add_column("where", overflow="fold")
+    for row in rows:
+        colour = COLOURS.get(row["status"])
+        state = f"[{colour}]{row['status']}[/{colour}]" if colour else row["status"]
+        tasks = ", ".join(row["tasks"])
+        size = _megabytes(row["bytes"])
+        table.add_row(row["name"], row["what"], tasks, size, state, row["folder"] or "")
+    Console().print(table)
+
+
+@app.command("verify")
+def verify_datasets(
+    names: Names = [],  # noqa: B006  # typer copies it
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check the files of datasets, all that are there if none is named.
+
+    They are compared with `SHA256SUMS` in the data folder where that lists them, and else with what
+    badm knows of them. Every file that is missing, corrupt or too much is named.
+
+    **Exit codes**
+
+    - 0: all is well
+    - 1: a dataset has a problem
+    - 2: there is no dataset of that name
+    - 3: a dataset that was named, or every one, is missing
+
+    **Examples**
+
+    - `badm data verify`
+    - `badm data verify mnist fashion-mnist`
+    - `badm data verify --json`
+    """
+    chosen = _find(names)
+    if not names:
+        chosen = [dataset for dataset in DATASETS if status(dataset) in ("present", "partly")]
+    console = Console()
+    rows = []
+    for dataset in chosen:
+        row: dict[str, Any] = {"name": dataset.name, "status": status(dataset), "problems": []}
+        rows.append(row)
+        try:
+            row["against"] = basis(dataset)
+            if row["status"] != "missing":
+                with _progress(console, dataset.name, quiet or as_json) as report:
+                    found = verify(dataset, report)
+                row["problems"] = [
+                    {"path": problem.path, "kind": problem.kind, "message": problem.message}
+                    for problem in found
+                ]
+        except (ValueError, OSError) as error:  # SHA256SUMS itself
+            _complain(str(error))
+            raise typer.Exit(WRONG) from None
+        if not as_json:
+            _print_verdict(console, row, quiet)
+    if as_json:
+        _print_json(rows)
+    elif not rows:
+        _complain(f"there are no datasets in {root()}; `badm data fetch mnist` gets one")
+    if any(row["problems"] for row in rows):
+        raise typer.Exit(WRONG)
+    if not rows or any(row["status"] == "missing" for row in rows):
+        raise typer.Exit(MISSING)
+    raise typer.Exit(GOOD)
+
+
+@app.command("fetch")
+def fetch_datasets(names: Names, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Get datasets into the data folder, unless they are there and sound.
+
+    What comes is verified before it is put in its place, and its checksums go into `SHA256SUMS`.
+    Sound files are never replaced. For a dataset that cannot be fetched yet you are told which
+    files go where. Needs the extra `badm[data]`.
+
+    **Exit codes**
+
+    - 0: all are there
+    - 1: a dataset could not be had; nothing of it was changed
+    - 2: there is no dataset of that name, it is not fetched yet, or a library is not installed
+
+    **Examples**
+
+    - `badm data fetch mnist`
+    - `badm data fetch mnist fashion-mnist --quiet`
+    - `BADM_DATA=/data badm data fetch mnist`
+    """
+    console = Console()
+    rows = []
+    codes = set()
+    for dataset in _find(names):
+        row = {"name": dataset.name, "outcome": "there", "message": ""}
+        rows.append(row)
+        try:
+            with _progress(console, dataset.name, quiet or as_json) as report:
+                row["outcome"] = fetch(dataset, report)
+            row["message"] = f"{dataset.name}: {_where(dataset, row['outcome'])}"
+            if not as_json and not quiet:
+                console.print(escape(row["message"]), highlight=False, soft_wrap=True)
+        except (FetchFailed, ValueError) as error:  # ValueError: SHA256SUMS cannot be read
+            unusable = isinstance(error, (NotFetched, MissingLibrary))
+            codes.add(UNUSABLE if unusable else WRONG)
+            row["outcome"] = "not fetched yet" if isinstance(error, NotFetched) else "failed"
+            row["message"] = str(error) if unusable else f"{error}. Nothing was changed"
+            if not as_json:
+                _complain(row["message"])
+    if as_json:
+        _print_json(rows)
+    raise typer.Exit(min(codes, default=GOOD))
+
+
+def _find(names: list[str]) -> list[Dataset]:
+    try:
+        return [find(name) for name in dict.fromkeys(names)]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="NAMES") from None
+
+
+def _row(dataset: Dataset) -> dict[str, Any]:
+    found = [root() / path for path in dataset.found(root())]
+    return {
+        "name": dataset.name,
+        "title": dataset.title,
+        "what": dataset.what,
+        "tasks": list(dataset.tasks),
+        "status": status(dataset),
+        "bytes": sum(path.stat().st_size for path in found) if found else dataset.size,
+        "folder": dataset.folder,
+        "files": [files.pattern for files in dataset.files],
+        "layout": dataset.layout,
+        "licence": dataset.licence,
+        "fetchable": dataset.fetch is not None,
+    }
+
+
+def _print_verdict(console: Console, row: dict[str, Any], quiet: bool) -> None:
+    name, problems = row["name"], row["problems"]
+    if row["status"] == "missing":
+        _complain(f"{name}: missing from {root()}; `badm data fetch {name}`")
+    elif problems:
+        _complain(f"{name}: {len(problems)} problem{'s' if len(problems) > 1 else ''}")
+        for problem in problems[:SHOWN]:
+            _complain(f"  {problem['path']}: {problem['message']}")
+        if len(problems) > SHOWN:
+            _complain(f"  and {len(problems) - SHOWN} more: --json has them all")
+    elif not quiet:
+        console.print(f"{name}: good ({row['against']})", highlight=False)
+
+
+def _where(dataset: Dataset, outcome: str) -> str:
+    if dataset.folder is None:
+        return "inside scikit-learn, nothing to fetch"
+    done = "fetched into" if outcome == "fetched" else "there already, in"
+    return f"{done} {root() / dataset.folder}"
+
+
+def _megabytes(size: int) -> str:
+    """In the unit that suits.
+
+    >>> _megabytes(4_006_705), _megabytes(96_895), _megabytes(9_060_024_320), _megabytes(0)
+    ('4.0 MB', '97 kB', '9.1 GB', '')
+    """
+    if size >= 1e9:
+        return f"{size / 1e9:.1f} GB"
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB" if size else ""
+
+
+def _print_json(rows: list[dict[str, Any]]) -> None:
+    typer.echo(json.dumps({"root": str(root()), "datasets": rows}, indent=2))
+
+
+def _complain(message: str) -> None:
+    typer.echo(message, err=True)
+
+
+@contextmanager
+def _progress(console: Console, name: str, hidden: bool) -> Iterator[Report | None]:
+    """A bar that appears with the first report; none into a pipe."""
+    if hidden or not console.is_interactive:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+    tasks: dict[str, Any] = {}
+
+    def report(what: str, done: int, total: int) -> None:
+        if what not in tasks:
+            bar.start()
+            tasks[what] = bar.add_task(f"{name}: {what}", total=total)
+        bar.update(tasks[what], completed=done)
+
+    try:
+        yield report
+    finally:
+        bar.stop()
