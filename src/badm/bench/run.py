@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import IO, Any
 
 import torch
@@ -25,7 +25,7 @@ from badm.bench.environment import environment, forget_peak_memory, peak_memory
 from badm.bench.faults import TaskError, blame, place
 from badm.bench.method import CannotTrain, Method, Problem, Trainer
 from badm.bench.store import Config, Point, Result, Run, Store, StoreError
-from badm.bench.task import Splits, Task
+from badm.bench.task import Player, Splits, Task
 from badm.bench.work import BatchWork
 
 SCHEDULES: dict[str, Callable[[float], float]] = {  # of the part of all steps that is done
@@ -34,6 +34,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {  # of the part of all steps t
     "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
 }
 LOSS_POINTS = 200  # of the training loss, in a trajectory
+CALIBRATION_BATCHES = 50
 
 
 class Interrupted(Exception):
@@ -137,8 +138,13 @@ class _Training:
         self._take_over()
         self.works = [BatchWork(task, self.model, player) for player in players]
         problems = [
-            Problem(p.module, config.steps, lambda: task.supervised(self.splits.train))
-            for p in players
+            Problem(
+                player.module,
+                config.steps,
+                lambda: task.supervised(self.splits.train),
+                partial(self._calibrate, player),
+            )
+            for player in players
         ]
         self.trainers: list[Trainer] = []
         self.refused: tuple[store.Outcome, str] | None = None
@@ -283,6 +289,17 @@ class _Training:
                 f"{self.task.score.name!r}, got {', '.join(figures) or 'nothing'}"
             )
         return figures
+
+    def _calibrate(self, player: Player) -> None:
+        """Pass training batches through the model, always the same ones."""
+        seeds.seed_everything(self.config.seed, seeds.EVALUATE)
+        self.model.train()
+        order = seeds.order(self.samples, self.config.seed, 0)
+        size = self.task.batch_size
+        with torch.no_grad(), blame(self.task, "loss"):
+            for first in range(0, min(self.samples, CALIBRATION_BATCHES * size), size):
+                batch = self.task.batch(self.splits.train, order[first : first + size])
+                player.loss(self.model, batch)
 
     @contextmanager
     def _judged(self) -> Iterator[None]:
