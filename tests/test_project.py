@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import runpy
 import subprocess
 import sys
 import sysconfig
@@ -15,8 +14,18 @@ import pytest
 import badm
 
 ROOT = Path(__file__).parents[1]
-EXAMPLE = ROOT / "examples" / "digits.py"
-BENCH_ONLY = ("matplotlib", "pytorch_optimizer", "rich", "scipy", "sklearn", "typer")
+EXAMPLE = ROOT / "examples" / "train.py"
+BENCH_ONLY = (
+    "matplotlib",
+    "optuna",
+    "plotly",
+    "pytorch_optimizer",
+    "rich",
+    "schedulefree",
+    "scipy",
+    "sklearn",
+    "typer",
+)
 
 
 def read(name: str) -> str:
@@ -72,43 +81,9 @@ def test_the_badm_command_is_installed() -> None:
     assert "certify" in result.stdout
 
 
-def test_the_example_writes_a_picture_and_its_path(tmp_path: Path) -> None:
-    picture = tmp_path / "digits.png"
-    result = python(EXAMPLE, "--seeds", "1", "--steps", "6", "-o", picture)
+def test_the_example_trains_to_a_good_accuracy() -> None:
+    result = python(EXAMPLE)
     assert result.returncode == 0, result.stderr
-    for method in ("Adam", "euclidean", "diagonal", "spectral", "kronecker"):
-        assert method in result.stdout
-    assert "\x1b" not in result.stdout, "no redrawing into a pipe"
-    assert str(picture.resolve()) in result.stdout.replace("\n", "")
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--seeds", "0"], "--seeds: must be a whole number of at least 1, got '0'"),
-        (["--steps", "few"], "--steps: must be a whole number of at least 1, got 'few'"),
-        (["-o", "digits.txt"], "must end in one of .pdf, .png, .svg, got 'digits.txt'"),
-    ],
-)
-def test_the_example_says_what_is_wrong_with_an_option(
-    arguments: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *arguments])
-    with pytest.raises(SystemExit, match="2"):
-        runpy.run_path(str(EXAMPLE), run_name="__main__")
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["matplotlib.figure", "rich.console", "sklearn.datasets"])
-def test_the_example_names_a_missing_package_and_what_brings_it(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(SystemExit, match="2"):
-        runpy.run_path(str(EXAMPLE), run_name="__main__")
-    expected = f'This example needs {name}: pip install "badm[bench]" brings it.\n'
-    assert capsys.readouterr().err == expected
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("epoch 10")
+    assert float(last.split()[-1].rstrip("%")) > 97
