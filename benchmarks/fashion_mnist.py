@@ -15,13 +15,10 @@ JSON it writes the table as Markdown and the curves as a picture.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import math
-import os
 import platform
 import statistics
-import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
@@ -36,33 +33,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import badm
+from badm.bench.data import idx, path
+from badm.bench.methods.muon import Muon
 
 TRAIN_IMAGES, BATCH_SIZE, STEPS, TEST_EVERY, TARGET = 10_000, 64, 1000, 25, 0.86
 LEARNING_RATES = (1e-3, 3e-3, 1e-2)
 SEEDS = (0, 1, 2, 3, 4)
-
-
-class FlatMuon:
-    """Muon in its strongest fair form: kernels flattened, AdamW for the head and the vectors.
-
-    ``match_rms_adamw`` makes one learning rate mean the same to both.
-    """
-
-    def __init__(self, model: nn.Module, lr: float) -> None:
-        *hidden, _head = [p for p in model.parameters() if p.ndim >= 2]
-        rest = [p for p in model.parameters() if all(p is not q for q in hidden)]
-        self.pairs = [(p, nn.Parameter(p.detach().view(p.shape[0], -1))) for p in hidden]
-        flat = [matrix for _, matrix in self.pairs]
-        self.muon = torch.optim.Muon(
-            flat, lr=lr, momentum=0.95, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"
-        )
-        self.adamw = torch.optim.AdamW(rest, lr=lr, weight_decay=0.0)
-
-    def step(self) -> None:
-        for p, matrix in self.pairs:
-            matrix.grad = p.grad.reshape(matrix.shape)
-        self.muon.step()
-        self.adamw.step()
 
 
 def _badm(metric: str, **options: Any) -> Callable[[nn.Module, float], badm.BADM]:
@@ -75,7 +51,7 @@ METHODS: dict[str, Callable[[nn.Module, float], Any]] = {
     "Adam": lambda model, lr: torch.optim.Adam(model.parameters(), lr=lr),
     "NAdam": lambda model, lr: torch.optim.NAdam(model.parameters(), lr=lr),
     "RMSProp": lambda model, lr: torch.optim.RMSprop(model.parameters(), lr=lr),
-    "Muon": FlatMuon,
+    "Muon": Muon,  # kernels flattened, AdamW for the head and the vectors
     "SOAP": lambda model, lr: pytorch_optimizer.SOAP(
         model.parameters(), lr=lr, betas=(0.95, 0.95), weight_decay=0.0
     ),
@@ -87,27 +63,16 @@ METHODS: dict[str, Callable[[nn.Module, float], Any]] = {
 }
 
 
-def read_idx(path: Path) -> Tensor:
-    """An idx file of bytes: two zeros, the type, the number of dimensions, the dimensions."""
-    raw = gzip.decompress(path.read_bytes())
-    dimensions = raw[3]
-    shape = [int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(dimensions)]
-    return torch.frombuffer(bytearray(raw[4 + 4 * dimensions :]), dtype=torch.uint8).reshape(shape)
-
-
 @cache
 def data() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    if "BADM_DATA" not in os.environ:
-        sys.exit("set BADM_DATA to the folder that holds fashion_mnist/")
-    folder = Path(os.environ["BADM_DATA"]) / "fashion_mnist"
-    arrays: list[Tensor] = []
-    for part, count in (("train", TRAIN_IMAGES), ("t10k", None)):
-        images = read_idx(folder / f"{part}-images-idx3-ubyte.gz")[:count, None].float() / 255
-        images = (images - 0.286) / 0.353  # mean and deviation of the training images
-        # Channels last: twice as fast on a CPU.
-        arrays.append(images.to(memory_format=torch.channels_last))
-        arrays.append(read_idx(folder / f"{part}-labels-idx1-ubyte.gz")[:count].long())
-    return tuple(arrays)  # type: ignore[return-value]
+    train, train_labels, test, test_labels = idx.load(path("fashion-mnist"))
+    train, train_labels = train[:TRAIN_IMAGES], train_labels[:TRAIN_IMAGES]
+    return _pixels(train), train_labels.long(), _pixels(test), test_labels.long()
+
+
+def _pixels(images: Tensor) -> Tensor:
+    scaled = (images[:, None].float() / 255 - 0.286) / 0.353  # of the training images
+    return scaled.to(memory_format=torch.channels_last)  # twice as fast on a CPU
 
 
 def network(seed: int) -> nn.Module:
