@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from badm.bench.data.dataset import MissingData
 from badm.bench.task import Task
 
 
@@ -21,6 +22,8 @@ def blame(task: Task, what: str) -> Iterator[None]:
         yield
     except TaskError:
         raise
+    except MissingData as error:  # nobody's fault, and the message says what to do
+        raise TaskError(f"task {task.name}: {error}") from None
     except Exception as error:
         raise TaskError(
             f"task {task.name}: {what} raised {type(error).__name__}: {error} "

@@ -71,6 +71,7 @@ class Problem:
 
     module: nn.Module
     steps: int
+    epoch_steps: int = 1  # batches that make up the training set
     supervised: Callable[[], tuple[Tensor, Tensor] | None] = lambda: None
     calibrate: Callable[[], None] = lambda: None
 

@@ -141,6 +141,7 @@ class _Training:
             Problem(
                 player.module,
                 config.steps,
+                math.ceil(self.samples / task.batch_size),
                 lambda: task.supervised(self.splits.train),
                 partial(self._calibrate, player),
             )
