@@ -1,0 +1,126 @@
+// Training curves: a figure over steps or seconds.
+
+function addCurves() {
+  const chart = addChart($("curves-chart"), describeCurves);
+  $("figure").addEventListener("change", (event) => {
+    chooseFigure(event.target.value);
+    drawChart(chart);
+  });
+  $("band").checked = state.band;
+  $("band").addEventListener("change", (event) => {
+    state.band = event.target.checked;
+    drawChart(chart);
+  });
+  const axis = (id, key, choices) => () => segments($(id), key, choices(), state[key], (value) => {
+    state[key] = value;
+    drawChart(chart);
+  });
+  const drawX = axis("x-axis", "x", () => [
+    { value: "steps", label: "steps" }, { value: "seconds", label: "seconds" },
+  ]);
+  const drawY = axis("y-axis", "y", () => [
+    { value: "linear", label: "linear" },
+    { value: "log", label: "logarithmic", disabled: !allPositive() },
+  ]);
+
+  // Losses fall by orders of magnitude, scores do not.
+  function chooseFigure(value) {
+    state.figure = value;
+    state.y = value?.startsWith("losses:") && allPositive() ? "log" : "linear";
+    drawX();
+    drawY();
+  }
+
+  return () => {
+    const choices = figureChoices();
+    const kept = choices.some(({ value }) => value === state.figure);
+    chooseFigure(kept ? state.figure : choices[0]?.value ?? null);
+    options($("figure"), choices, state.figure);
+  };
+}
+
+function allSeries() {
+  if (state.figure === null) return [];
+  const figure = figureOf(state.figure);
+  return methodNames.map((method) => seriesOf(method, figure)).filter(Boolean);
+}
+
+function allPositive() {
+  return allSeries().every((series) => series.low.every((value) => value > 0));
+}
+
+function describeCurves() {
+  const all = allSeries();
+  if (!all.length) return null;
+  const shown = all.filter((series) => !state.hidden.has(series.method));
+  // BADM last, that is on top.
+  const ordered = [...shown].sort((a, b) => isBadm(a.method) - isBadm(b.method));
+  const figure = figureOf(state.figure);
+  const scale = figure.percent ? 100 : 1;
+  const name = figureChoices().find(({ value }) => value === state.figure).label;
+  const bands = state.band ? ordered.filter((series) => series.seeds > 1) : [];
+  return {
+    label: `${name} of ${shown.length} methods on ${state.task}, over ${state.x}`,
+    methods: all.map((series) => series.method),
+    traces: [
+      ...bands.map((series) => bandTrace(series, scale)),
+      ...ordered.map((series) => curveTrace(series, figure, scale)),
+    ],
+    layout: {
+      xaxis: { title: state.x === "steps" ? "steps" : "seconds of training", rangemode: "tozero" },
+      yaxis: { title: name, type: state.y, ticksuffix: figure.percent ? " %" : "" },
+      uirevision: [state.task, state.figure, state.x, state.y].join(" "),
+      ...targetLine(figure, scale),
+    },
+    table: () => curvesTable(shown, figure),
+  };
+}
+
+function curveTrace(series, figure, scale) {
+  const show = figure.percent ? percent : number;
+  const lines = series.steps.map((step, i) => [
+    series.method,
+    `step ${number(step)}, ${number(series.seconds[i])} s`,
+    `${figure.name} ${show(series.mean[i])}`,
+    ...(series.seeds > 1 ? [`seeds ${show(series.low[i])} to ${show(series.high[i])}`] : []),
+  ]);
+  return lineTrace(series.method, series[state.x], series.mean.map((y) => scale * y), lines);
+}
+
+function bandTrace(series, scale) {
+  const x = series[state.x];
+  return {
+    x: [...x, ...[...x].reverse()],
+    y: [...series.high, ...[...series.low].reverse()].map((y) => scale * y),
+    mode: "lines", line: { width: 0 }, fill: "toself", name: `${series.method} band`, meta: series.method,
+    fillcolor: faded(styleOf(series.method).colour, isBadm(series.method) ? 0.16 : 0.09),
+  };
+}
+
+function targetLine(figure, scale) {
+  const target = task().target;
+  if (!figure.isScore || target === null || (state.y === "log" && target <= 0)) return {};
+  const y = scale * target;
+  const colour = cssColour("--ink");
+  return {
+    shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { color: colour, width: 1, dash: "3px,3px" } }],
+    annotations: [{
+      // Shapes take values on a logarithmic axis, annotations take their logarithms.
+      // At the left, on the good side of the target, where no curve has come yet.
+      xref: "paper", x: 0.01, xanchor: "left", y: state.y === "log" ? Math.log10(y) : y,
+      yanchor: task().best === "high" ? "bottom" : "top",
+      text: inert(`target ${view.tasks[state.task].target}`), showarrow: false, font: { color: colour, size: 12 },
+    }],
+  };
+}
+
+function curvesTable(shown, figure) {
+  const show = figure.percent ? percent : number;
+  const steps = [...new Set(shown.flatMap((series) => series.steps))].sort((a, b) => a - b);
+  const found = shown.map((series) => new Map(series.steps.map((step, i) => [step, series.mean[i]])));
+  return {
+    heads: ["step", ...shown.map((series) => series.method)],
+    rows: steps.map((step) => [number(step), ...found.map((means) =>
+      means.has(step) ? show(means.get(step)) : "–")]),
+  };
+}

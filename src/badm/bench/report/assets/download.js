@@ -1,0 +1,38 @@
+// The numbers of the page as files, made here: no server is asked.
+
+function save(name, type, text) {
+  const link = make("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+// JSON has null for the infinity of a miss; in a table it would look like a figure not measured.
+function csv() {
+  const figures = ["test", "validation", "train_loss", "steps_to_target", "gradients_to_target", "seconds_to_target"];
+  const single = ["seconds_per_step", "peak_bytes", "state_bytes", "trials", "diverged", "paper"];
+  const heads = ["task", "method", "status", "message", "seeds", "setting",
+    ...figures.flatMap((name) => [name, `${name}_low`, `${name}_high`]),
+    "compared_against", "difference", "p_value", ...single];
+  const infinite = (name, interval, end) => interval === null ? ""
+    : interval[end] ?? (name.endsWith("_to_target") ? "inf" : "");
+  const rows = comparison.rows.map((row) => [
+    row.task, row.method, row.status, row.message, row.seeds.join(" "), JSON.stringify(row.setting),
+    ...figures.flatMap((name) => ["value", "low", "high"].map((end) => infinite(name, row[name], end))),
+    row.compared?.against, row.compared?.difference, row.compared?.p_value,
+    ...single.map((name) => row[name]),
+  ]);
+  return [heads, ...rows].map((cells) => cells.map(csvCell).join(",")).join("\r\n") + "\r\n";
+}
+
+function csvCell(value) {
+  const text = value === null || value === undefined ? "" : String(value);
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+function addDownloads() {
+  $("download-csv").addEventListener("click", () => save("comparison.csv", "text/csv", csv()));
+  $("download-json").addEventListener("click", () =>
+    save("comparison.json", "application/json", JSON.stringify(comparison)));
+}

@@ -1,0 +1,268 @@
+"""Figures for papers: PNG to look at, SVG to typeset, the same bytes for the same numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    NullFormatter,
+    NullLocator,
+    PercentFormatter,
+)
+
+from badm.bench.comparison import Comparison, Curve, TaskFacts, Trial
+from badm.bench.report.styles import Style, styles
+from badm.bench.report.tables import score_of
+
+MARKERS = {
+    "circle": "o",
+    "square": "s",
+    "diamond": "D",
+    "triangle-up": "^",
+    "triangle-down": "v",
+    "cross": "P",
+    "x": "X",
+}
+SETTINGS: Any = {
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "badm",  # names inside the file do not change from one drawing to the next
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#8b8f94",
+    "axes.grid": True,
+    "grid.color": "#e3dfd8",
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "text.parse_math": False,  # a dollar in a name is a dollar
+}
+# Steps and values of one line, and the lowest and highest seed.
+Line = tuple[list[float], list[float], list[float], list[float]]
+
+
+def figures(comparison: Comparison, folder: Path) -> list[Path]:
+    """Draw curves and sensitivity of each task and the profile; the files that were written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    looks = styles(comparison.methods)
+    written: list[Path] = []
+    with matplotlib.rc_context(SETTINGS):
+        for task in comparison.tasks:
+            drawn = {
+                "score": _score(comparison, task, looks),
+                "loss": _losses(comparison, task, looks),
+                "sensitivity": _sensitivity(comparison, task, looks),
+            }
+            for kind, figure in drawn.items():
+                written += _save(figure, folder / f"{_safe(task.name)}-{kind}")
+        written += _save(_profile(comparison, looks), folder / "profile")
+    return written
+
+
+def _score(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> Figure | None:
+    lines = {}
+    for method in looks:
+        curves = _curves(comparison, task, method)
+        line = _mean([(c.evaluated, c.validation.get(task.score, [])) for c in curves])
+        if line is not None:
+            lines[method] = line
+    if not lines:
+        return None
+    figure, (axes,) = _empty(1)
+    _draw_lines(axes, lines, looks)
+    axes.set(title=task.name, xlabel="steps", ylabel=f"validation {task.score}")
+    if task.percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    if task.target is not None:
+        axes.axhline(task.target, color="#1d2126", lw=0.8, ls=":", zorder=1)
+        label = f"target {score_of(task).show(task.target)}"
+        # On the good side, where at the left no curve has come yet.
+        above = task.best == "high"
+        axes.annotate(
+            label,
+            (0, task.target),
+            (3, 2 if above else -2),
+            textcoords="offset points",
+            va="bottom" if above else "top",
+            fontsize=8,
+        )
+    _legend(figure, axes)
+    return figure
+
+
+def _losses(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> Figure | None:
+    curves = [curve for curve in comparison.curves if curve.task == task.name]
+    players = list(dict.fromkeys(name for curve in curves for name in curve.losses))
+    if not players:
+        return None
+    figure, every = _empty(len(players))
+    for axes, player in zip(every, players, strict=True):
+        lines = {}
+        for method in looks:
+            own = _curves(comparison, task, method)
+            line = _mean([(c.steps, c.losses.get(player, [])) for c in own])
+            if line is not None:
+                lines[method] = line
+        _draw_lines(axes, lines, looks)
+        if lines and all(value > 0 for _, _, low, _ in lines.values() for value in low):
+            axes.set_yscale("log")
+            _plain_ticks(axes.yaxis)
+        of_player = f" of the {player}" if len(players) > 1 else ""
+        axes.set(xlabel="steps", ylabel=f"training loss{of_player}")
+    every[0].set_title(task.name)
+    _legend(figure, every[0])
+    return figure
+
+
+def _sensitivity(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> Figure | None:
+    tried = [trial for trial in comparison.tried if trial.task == task.name]
+    chosen = {row.method: row.setting.get("lr") for row in comparison.rows if row.task == task.name}
+    figure, (axes,) = _empty(1)
+    for method, look in looks.items():
+        best = _best_by_rate([trial for trial in tried if trial.method == method], task)
+        if len(best) < 2:
+            continue
+        axes.plot(list(best), list(best.values()), label=method, **_line(look))
+        if (lr := chosen.get(method)) in best:
+            axes.plot([lr], [best[lr]], "o", ms=9, mfc="none", mec=look.light, mew=1.4)
+    if not axes.lines:
+        return None
+    axes.set(title=task.name, xlabel="learning rate", ylabel=f"validation {task.score}")
+    axes.set_xscale("log")
+    _plain_ticks(axes.xaxis)
+    if task.percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    _legend(figure, axes)
+    return figure
+
+
+def _best_by_rate(trials: Sequence[Trial], task: TaskFacts) -> dict[float, float]:
+    """The best score by learning rate, where other settings were searched with it."""
+    score = score_of(task)
+    best: dict[float, float] = {}
+    for trial in trials:
+        lr = trial.setting.get("lr")
+        if (
+            trial.score is None
+            or not math.isfinite(trial.score)
+            or not isinstance(lr, (int, float))
+        ):
+            continue
+        if lr > 0 and (lr not in best or score.better(trial.score, best[lr])):
+            best[lr] = trial.score
+    return dict(sorted(best.items()))
+
+
+def _profile(comparison: Comparison, looks: dict[str, Style]) -> Figure | None:
+    profile = comparison.profile
+    if profile is None or not profile.taus:
+        return None
+    figure, (axes,) = _empty(1)
+    for method, look in looks.items():
+        parts = profile.solved.get(method)
+        if parts is None:
+            continue
+        rises = [i for i, part in enumerate(parts) if i == 0 or part != parts[i - 1]]
+        style = _line(look) | {"markevery": rises}
+        axes.step(profile.taus, parts, where="post", label=method, **style)
+    axes.set(xlabel="τ, times the steps of the fastest method", ylabel="tasks solved")
+    axes.set(xscale="log", ylim=(-0.03, 1.03))
+    axes.xaxis.set_major_locator(FixedLocator([1, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    _plain_ticks(axes.xaxis)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    _legend(figure, axes)
+    return figure
+
+
+def _curves(comparison: Comparison, task: TaskFacts, method: str) -> list[Curve]:
+    return [c for c in comparison.curves if c.task == task.name and c.method == method]
+
+
+def _mean(seeds: Sequence[tuple[Sequence[int], Sequence[float]]]) -> Line | None:
+    """Over the steps that every seed has, as in the page: a line ends where a seed diverged."""
+    found = [
+        {step: value for step, value in zip(steps, values, strict=False) if math.isfinite(value)}
+        for steps, values in seeds
+    ]
+    shared = [step for step in found[0] if all(step in seed for seed in found)] if found else []
+    if not shared:
+        return None
+    values = [[seed[step] for seed in found] for step in shared]
+    return (
+        [float(step) for step in shared],
+        [math.fsum(one) / len(one) for one in values],
+        [min(one) for one in values],
+        [max(one) for one in values],
+    )
+
+
+def _draw_lines(axes: Axes, lines: dict[str, Line], looks: dict[str, Style]) -> None:
+    for method, (steps, mean, low, high) in lines.items():
+        style = _line(looks[method]) | {"markevery": max(1, len(steps) // 8)}
+        axes.plot(steps, mean, label=method, **style)
+        if low != high:
+            axes.fill_between(steps, low, high, color=looks[method].light, alpha=0.12, lw=0)
+
+
+def _line(look: Style) -> dict[str, Any]:
+    width = look.width * 0.62
+    # Matplotlib multiplies dashes by the width of the line.
+    dash = (0, [part * 0.62 / width for part in look.dash]) if look.dash else "-"
+    return {
+        "color": look.light,
+        "linestyle": dash,
+        "linewidth": width,
+        "marker": MARKERS[look.marker],
+        "markersize": 4.5 if look.dash else 5,
+        "markeredgewidth": 0,
+        "zorder": 2 if look.dash else 3,
+    }
+
+
+def _plain_ticks(axis: Axis) -> None:
+    """0.001 and not a power of ten, which would be mathematics and not text in an SVG file."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _empty(panels: int) -> tuple[Figure, list[Axes]]:
+    # A Figure of its own, not pyplot: its canvas is Agg, no display is looked for.
+    figure = Figure(figsize=(4.6 * panels + 1.8, 3.7), layout="constrained")
+    return figure, list(figure.subplots(1, panels, squeeze=False)[0])
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    # 25 names are higher than the figure in one column.
+    columns = 1 if len(labels) <= 16 else 2
+    if columns == 2:
+        figure.set_figwidth(figure.get_figwidth() + 1.6)
+    figure.legend(
+        handles, labels, loc="outside right upper", frameon=False, ncols=columns, handlelength=3.2
+    )
+
+
+def _save(figure: Figure | None, stem: Path) -> list[Path]:
+    if figure is None:
+        return []
+    png, svg = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
+    figure.savefig(png, dpi=200, metadata={"Software": None})
+    figure.savefig(svg, metadata={"Date": None, "Creator": None})
+    return [png, svg]
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^\w.-]", "_", name)

@@ -1,0 +1,114 @@
+"""The page of a comparison: one HTML file with everything in it, which opens offline."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+from badm.bench.comparison import Comparison, TaskFacts
+from badm.bench.report.styles import styles
+from badm.bench.report.tables import (
+    WORDS,
+    facts,
+    flat,
+    score_of,
+    setting_text,
+    table,
+    task_facts,
+)
+from badm.bench.store import write_atomically
+
+# In this order: each may use what stands in those before it.
+SCRIPTS = (
+    "dom",
+    "data",
+    "theme",
+    "table",
+    "series",
+    "chart",
+    "curves",
+    "profile",
+    "sensitivity",
+    "exhibits",
+    "settings",
+    "download",
+    "main",
+)
+DIGITS = 6  # of every number in the page
+
+
+def write_page(comparison: Comparison, path: Path) -> None:
+    """Write the page of a comparison; a page that is there already is replaced at once or not."""
+    parts = {
+        "title": html.escape(comparison.title),
+        "style": _asset("page.css"),
+        "plotly": get_plotlyjs(),
+        "data": _embedded({"comparison": comparison, "view": _view(comparison)}),
+        "script": "\n".join(_asset(f"{name}.js") for name in SCRIPTS),
+    }
+    # All at once, so that a text which looks like one of the marks is left alone.
+    page = re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _asset("page.html"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, page.encode("utf-8", "replace"))
+
+
+def _view(comparison: Comparison) -> dict[str, Any]:
+    """What the page shows beside the numbers: texts and styles that Markdown and figures share."""
+    return {
+        "facts": facts(comparison),
+        "tables": {task.name: table(comparison, task) for task in comparison.tasks},
+        "tasks": {task.name: _task_view(comparison, task) for task in comparison.tasks},
+        "styles": styles(comparison.methods),
+        "environment": flat(comparison.environment),
+        "words": WORDS,
+    }
+
+
+def _task_view(comparison: Comparison, task: TaskFacts) -> dict[str, Any]:
+    show = score_of(task).show
+    rows = [row for row in comparison.rows if row.task == task.name]
+    tried = [trial for trial in comparison.tried if trial.task == task.name]
+    return {
+        "facts": task_facts(task),
+        "target": None if task.target is None else show(task.target),
+        "settings": {row.method: setting_text(row.setting) for row in rows},
+        "trials": [
+            {
+                "setting": setting_text(trial.setting),
+                "score": None if trial.score is None else show(trial.score),
+            }
+            for trial in tried
+        ],
+    }
+
+
+def _embedded(data: Any) -> str:
+    """JSON that a script element can hold: no character of it can end the element."""
+    text = json.dumps(_rounded(data), allow_nan=False, separators=(",", ":"))
+    return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+
+
+def _rounded(value: Any) -> Any:
+    """Dataclasses as objects, numbers with six digits, infinities and NaN as null."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    if is_dataclass(value):
+        return {field.name: _rounded(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _rounded(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(part) for part in value]
+    return value
+
+
+def _asset(name: str) -> str:
+    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")

@@ -1,0 +1,306 @@
+"""The table of a task: its columns and what stands in each cell, whoever shows it.
+
+The page, Markdown and the terminal take their texts from here, and add only what is their own:
+buttons, pipes, colours.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from badm.bench.comparison import Comparison, Interval, Row, Status, TaskFacts
+from badm.bench.report import numbers
+from badm.bench.task import Score
+
+End = Literal["high", "low"]
+
+# What a row that did not finish is called.
+WORDS: dict[Status, str] = {
+    "finished": "",
+    "diverged": "diverged",
+    "failed": "failed",
+    "cannot": "cannot train this task",
+    "missing": "missing",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """``first`` is the end that a sorted table begins with.
+
+    Only rows that finished have an ``outcome``; what the others say stands in its place.
+    """
+
+    key: str
+    title: str
+    hint: str
+    first: End
+    outcome: bool = True
+
+
+@dataclass(frozen=True)
+class Cell:
+    """``note`` stands smaller beside the text. Cells whose ``order`` is None are sorted last."""
+
+    text: str = ""
+    note: str = ""
+    order: float | str | None = None
+    best: bool = False
+    warning: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table. ``instead`` is what a row says that did not finish, and why."""
+
+    method: str
+    status: Status
+    instead: str
+    message: str
+    cells: dict[str, Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Lines in the order of rank: by score or by steps, as the comparison was made for."""
+
+    task: str
+    columns: list[Column]
+    lines: list[Line]
+
+
+def table(comparison: Comparison, task: TaskFacts) -> Table:
+    """The table of a task, without the columns that nobody has anything in."""
+    columns = _columns(comparison, task)
+    lines = [_line(comparison, task, row) for row in comparison.rows if row.task == task.name]
+    filled = [c for c in columns if c.key == "test" or any(x.cells[c.key].text for x in lines)]
+    lines = _bold(filled, lines)
+    ranks = ("steps", "test") if comparison.objective == "steps" else ("test", "steps")
+    ends = {column.key: column.first for column in columns}
+
+    def place(line: Line) -> tuple[bool, list[float]]:
+        return line.status != "finished", [_rank(line.cells[key], ends[key]) for key in ranks]
+
+    lines.sort(key=place)
+    return Table(task.name, filled, lines)
+
+
+def score_of(task: TaskFacts) -> Score:
+    return Score(task.score, task.best, task.percent)
+
+
+def facts(comparison: Comparison) -> list[tuple[str, str]]:
+    """What the whole comparison is, in names and values."""
+    seeds = sorted({len(row.seeds) for row in comparison.rows if row.seeds})
+    scales = list(dict.fromkeys(task.scale for task in comparison.tasks))
+    synthetic = {task.synthetic for task in comparison.tasks}
+    chosen_by = {"score": "the validation score", "steps": "steps to the target"}
+    data = {(False,): "real", (True,): "synthetic", (False, True): "partly synthetic"}
+    searched = (
+        [
+            ("trials", f"{comparison.trials} per method"),
+            ("chosen by", chosen_by[comparison.objective]),
+        ]
+        if comparison.trials
+        else [("trials", "none, settings as stated")]
+    )
+    return [
+        ("protocol", comparison.protocol),
+        *searched,
+        ("seeds", "–".join(map(str, seeds[:1] + seeds[1:][-1:])) or "none"),
+        ("schedule", comparison.schedule),
+        ("scale", ", ".join(scales) or "none"),
+        ("data", data.get(tuple(sorted(synthetic)), "none")),
+        ("reference", comparison.reference),
+    ]
+
+
+def task_facts(task: TaskFacts) -> list[tuple[str, str]]:
+    """What a reader of one table has to know of its task."""
+    better = "higher" if task.best == "high" else "lower"
+    target = "none" if task.target is None else score_of(task).show(task.target)
+    return [
+        ("score", f"{task.score}, {better} is better"),
+        ("target", target),
+        ("steps", numbers.count(task.steps)),
+        ("batch", numbers.count(task.batch_size)),
+        ("scale", task.scale),
+        ("data", "synthetic" if task.synthetic else "real"),
+    ]
+
+
+def setting_text(setting: Mapping[str, Any]) -> str:
+    """
+    >>> setting_text({"lr": 0.00316227766, "nesterov": True})
+    'lr 0.00316, nesterov True'
+    """
+    return ", ".join(f"{name} {value_text(value)}" for name, value in setting.items())
+
+
+def value_text(value: object) -> str:
+    return numbers.plain(value) if isinstance(value, float) else str(value)
+
+
+def flat(nest: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """
+    >>> flat({"python": "3.11", "torch": {"threads": 1}})
+    [('python', '3.11'), ('torch threads', '1')]
+    """
+    pairs: list[tuple[str, str]] = []
+    for name, value in nest.items():
+        if isinstance(value, Mapping):
+            pairs += flat(value, f"{prefix}{name} ")
+        elif isinstance(value, (list, tuple)):
+            pairs.append((f"{prefix}{name}", ", ".join(map(value_text, value))))
+        else:
+            pairs.append((f"{prefix}{name}", value_text(value)))
+    return pairs
+
+
+def _columns(comparison: Comparison, task: TaskFacts) -> list[Column]:
+    better = "higher" if task.best == "high" else "lower"
+    paper = Column("paper", "paper", f"The {task.score} that the paper reports.", task.best, False)
+    measured = [
+        Column(
+            "test",
+            f"test {task.score}",
+            f"The {task.score} on the whole test split, mean over seeds, with its confidence "
+            f"interval; {better} is better.",
+            task.best,
+        ),
+        Column(
+            "difference",
+            f"against {comparison.reference}",
+            f"The test {task.score} minus that of {comparison.reference}, and the p-value of the "
+            "paired test, corrected for the number of comparisons.",
+            task.best,
+        ),
+        Column(
+            "steps",
+            "steps to target",
+            "Steps until the validation score reached the target, median over seeds, with its "
+            "interval. A seed that misses the target counts as never.",
+            "low",
+        ),
+        Column(
+            "seconds",
+            "time to target",
+            "Seconds of training until the target, evaluation not counted.",
+            "low",
+        ),
+        Column(
+            "gradients",
+            "gradients to target",
+            "Gradients of a whole batch taken until the target.",
+            "low",
+        ),
+        Column("step_time", "time per step", "Seconds of training by step.", "low", False),
+        Column("memory", "state", "Memory that the method keeps between steps.", "low", False),
+        Column("lr", "lr", "The learning rate, chosen by the search or stated.", "low", False),
+        Column("trials", "trials", "Settings that the search tried.", "low", False),
+    ]
+    # Where the paper's own settings run, its figures are what one compares with.
+    return [paper, *measured] if comparison.protocol == "paper" else [*measured, paper]
+
+
+def _line(comparison: Comparison, task: TaskFacts, row: Row) -> Line:
+    show = score_of(task).show
+    cells = {
+        "test": _interval(row.test, show),
+        "difference": _difference(comparison, row, show),
+        "steps": _interval(row.steps_to_target, numbers.count),
+        "seconds": _interval(row.seconds_to_target, numbers.seconds),
+        "gradients": _interval(row.gradients_to_target, numbers.count),
+    }
+    if row.status != "finished":
+        cells = dict.fromkeys(cells, Cell())
+    cells |= {
+        "step_time": _value(row.seconds_per_step, numbers.seconds),
+        "memory": _value(row.state_bytes, numbers.size),
+        "lr": _lr(row),
+        "trials": _value(row.trials or None, numbers.count),
+        "paper": _value(row.paper, show),
+    }
+    return Line(row.method, row.status, _instead(row), row.message, cells)
+
+
+def _instead(row: Row) -> str:
+    word = WORDS[row.status]
+    if row.status == "diverged" and row.diverged and len(row.seeds) > 1:
+        return f"{word} in {row.diverged} of {len(row.seeds)} seeds"
+    return word
+
+
+def _interval(interval: Interval | None, show: Callable[[float], str]) -> Cell:
+    if interval is None or math.isnan(interval.value):
+        return Cell()
+    low, high = interval.low, interval.high
+    known = len(interval.values) > 1 and not math.isnan(low) and not math.isnan(high)
+    # never–never says no more than never does.
+    note = numbers.span(low, high, show) if known and math.isfinite(low) else ""
+    return Cell(show(interval.value), note, _finite(interval.value))
+
+
+def _difference(comparison: Comparison, row: Row, show: Callable[[float], str]) -> Cell:
+    if row.method == comparison.reference:
+        return Cell("reference", order=0.0)
+    if row.compared is None or math.isnan(row.compared.difference):
+        return Cell()
+    p = row.compared.p_value
+    note = "" if math.isnan(p) else numbers.p_value(p)
+    difference = row.compared.difference
+    return Cell(numbers.signed(difference, show), note, _finite(difference))
+
+
+def _lr(row: Row) -> Cell:
+    lr = row.setting.get("lr")
+    edges = [name for name in row.at_edge if name != "lr"]
+    notes = ["at the edge of its range"] if "lr" in row.at_edge else []
+    notes += [f"{name} at the edge of its range" for name in edges]
+    if not isinstance(lr, (int, float)):
+        return Cell("none" if notes else "", ", ".join(notes), None, warning=bool(notes))
+    return Cell(numbers.plain(lr), ", ".join(notes), float(lr), warning=bool(notes))
+
+
+def _value(value: float | None, show: Callable[[float], str]) -> Cell:
+    if value is None or math.isnan(value):
+        return Cell()
+    return Cell(show(value), order=_finite(value))
+
+
+def _finite(value: float) -> float:
+    """To sort by: JSON has no infinity."""
+    return max(-sys.float_info.max, min(sys.float_info.max, value))
+
+
+def _rank(cell: Cell, first: End) -> float:
+    if not isinstance(cell.order, (int, float)):
+        return math.inf
+    return -cell.order if first == "high" else cell.order
+
+
+def _bold(columns: list[Column], lines: list[Line]) -> list[Line]:
+    """Mark the best of each outcome; what reads the same is as good."""
+    for column in columns:
+        if not column.outcome or column.key == "difference":
+            continue
+        reached = [
+            line.cells[column.key]
+            for line in lines
+            if line.cells[column.key].order is not None
+            and line.cells[column.key].text != numbers.NEVER
+        ]
+        if not reached:
+            continue
+        ranked = [(_rank(cell, column.first), cell.text) for cell in reached]
+        best = min(ranked)[1]
+        lines = [
+            replace(line, cells={**line.cells, column.key: replace(cell, best=cell.text == best)})
+            for line in lines
+            for cell in (line.cells[column.key],)
+        ]
+    return lines

@@ -1,0 +1,141 @@
+"""Tables for the terminal, and for papers and READMEs."""
+
+from __future__ import annotations
+
+import re
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from badm.bench.comparison import Comparison, TaskFacts
+from badm.bench.report.tables import (
+    Cell,
+    Line,
+    Table,
+    facts,
+    flat,
+    score_of,
+    setting_text,
+    table,
+    task_facts,
+)
+
+WIDTH = 100
+
+
+def console_table(comparison: Comparison, task: str, width: int = WIDTH) -> RichTable:
+    """The table of a task for a terminal of that width, of at most 100 columns."""
+    found = _task(comparison, task)
+    made = table(comparison, found)
+    target = "" if found.target is None else f", target {score_of(found).show(found.target)}"
+    shown = RichTable(
+        title=Text(f"{found.name}: {found.score}{target}{', synthetic data' * found.synthetic}"),
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        width=min(width, WIDTH),
+        pad_edge=False,
+    )
+    wanted = ("lr", "test", "steps", "seconds") if width >= WIDTH else ("lr", "test", "steps")
+    kept = [column for column in made.columns if column.key in wanted]
+    if "seconds" not in [column.key for column in made.columns]:
+        kept += [column for column in made.columns if column.key == "step_time"]
+    kept.sort(key=lambda column: column.key != "lr")
+    shown.add_column("method", overflow="fold", max_width=18)
+    for column in kept:
+        shown.add_column(Text(column.title), justify="right", overflow="fold")
+    shown.add_column("note", ratio=1, min_width=min(20, width // 6), overflow="fold")
+    for line in made.lines:
+        cells = [_console_cell(line.cells[column.key], column.key) for column in kept]
+        shown.add_row(Text(line.method), *cells, Text(_note(line)))
+    return shown
+
+
+def markdown(comparison: Comparison) -> str:
+    """Everything but the curves, one table for each task, the best of a column in bold."""
+    parts = [f"# {_escape(comparison.title)}", " ".join(map(_escape, comparison.summary))]
+    parts.append(_listed(facts(comparison)))
+    for task in comparison.tasks:
+        parts += [f"## {_escape(task.name)}", _escape(task.description)]
+        parts.append(_listed(task_facts(task)))
+        parts.append(_markdown_table(table(comparison, task)))
+        parts.append("\n".join(f"- {_escape(note)}" for note in task.notes))
+    parts += ["## Settings", _settings(comparison)]
+    if comparison.environment:
+        lines = [f"- {_escape(name)}: {_escape(v)}" for name, v in flat(comparison.environment)]
+        parts += ["## Environment", "\n".join(lines)]
+    if comparison.notes:
+        parts += ["## Notes", "\n".join(f"- {_escape(note)}" for note in comparison.notes)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _task(comparison: Comparison, name: str) -> TaskFacts:
+    for task in comparison.tasks:
+        if task.name == name:
+            return task
+    names = ", ".join(task.name for task in comparison.tasks)
+    raise ValueError(f"task must be one of {names}, got {name!r}")
+
+
+def _console_cell(cell: Cell, key: str) -> Text:
+    text = Text(cell.text or "–", style="bold" if cell.best else "")
+    # For more intervals there is no room, and the edge of a range is told in the last column.
+    noted = cell.note and key in ("test", "steps")
+    return text.append(f" ({cell.note})", style="dim") if noted else text
+
+
+def _note(line: Line) -> str:
+    said = ": ".join(part for part in (line.instead, line.message) if part)
+    edge = line.cells["lr"].note
+    at_edge = f"lr {edge}" if edge.startswith("at ") else edge
+    return "; ".join(part for part in (said, at_edge) if part)
+
+
+def _markdown_table(made: Table) -> str:
+    names = ["method", *(column.title for column in made.columns)]
+    rows = [_markdown_row(names), _markdown_row(["---"] + ["---:"] * len(made.columns), raw=True)]
+    for line in made.lines:
+        cells = {column.key: _markdown_cell(line.cells[column.key]) for column in made.columns}
+        if line.status != "finished":
+            said = ": ".join(part for part in (line.instead, line.message) if part)
+            cells["test"] = f"*{_escape(said)}*"
+        rows.append(_markdown_row([_escape(line.method), *cells.values()], raw=True))
+    return "\n".join(rows)
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = _escape(cell.text) or "–"
+    text = f"**{text}**" if cell.best else text
+    return f"{text} ({_escape(cell.note)})" if cell.note else text
+
+
+def _markdown_row(cells: list[str], raw: bool = False) -> str:
+    return f"| {' | '.join(cells if raw else map(_escape, cells))} |"
+
+
+def _settings(comparison: Comparison) -> str:
+    rows = [
+        _markdown_row(["task", "method", "setting", "searched", "seeds"]),
+        _markdown_row(["---"] * 5, raw=True),
+    ]
+    for row in comparison.rows:
+        seeds = ", ".join(map(str, row.seeds))
+        searched = ", ".join(row.searched) or "–"
+        rows.append(
+            _markdown_row(
+                [row.task, row.method, setting_text(row.setting) or "–", searched, seeds or "–"]
+            )
+        )
+    return "\n".join(rows)
+
+
+def _listed(pairs: list[tuple[str, str]]) -> str:
+    return " · ".join(f"{_escape(name)}: {_escape(value)}" for name, value in pairs)
+
+
+def _escape(value: object) -> str:
+    """As Markdown shows it: nothing in a text can end a cell, make a tag or set a style."""
+    text = " ".join(str(value).split())
+    text = re.sub(r"([\\`*_|\[\]])", r"\\\1", text)
+    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", text.replace("&", "&amp;"))
