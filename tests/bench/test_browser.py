@@ -183,6 +183,7 @@ def test_hovering_over_a_curve_tells_its_value(page: Page, shown: Comparison) ->
     curves = [c for c in shown.curves if (c.task, c.method) == ("digits", "badm-printed")]
     index = len(curves[0].evaluated) // 2
     values = [float(f"{c.validation['accuracy'][index]:.6g}") for c in curves]
+    page.click("#y-axis label:has([value='linear'])")  # the close-up leaves this one out
     plot = page.one("#curves-chart .chart")
     page.js("arguments[0].scrollIntoView({block: 'center'})", plot)
     x, y = page.js(
@@ -347,11 +348,22 @@ def test_axes_switch_between_steps_and_seconds_linear_and_logarithmic(
     assert page.js("return document.querySelector('#curves-chart .chart').layout.shapes") is None
 
 
-def test_the_band_over_seeds_can_be_left_out(page: Page) -> None:
+def test_the_close_up_shows_where_the_curves_end(page: Page, shown: Comparison) -> None:
+    low, high = page.js("return document.querySelector('#curves-chart .chart').layout.yaxis.range")
+    ends = [c.validation["accuracy"][-1] for c in shown.curves if c.task == "digits"]
+    assert low > 0
+    assert low < 95 < high  # the target
+    assert low < 100 * max(ends) < high
+    page.click("#y-axis label:has([value='linear'])")
+    wide = page.js("return document.querySelector('#curves-chart .chart')._fullLayout.yaxis.range")
+    assert wide[0] < low
+
+
+def test_the_band_over_seeds_can_be_had_and_left_out(page: Page) -> None:
     bands = "return document.querySelectorAll('#curves-chart .fills path').length"
-    assert page.js(bands) == 12
+    assert page.js(bands) == 0  # thirteen methods: a fog
     page.click("#band")
-    assert page.js(bands) == 0
+    assert page.js(bands) == 12
 
 
 def test_another_task_changes_everything_that_belongs_to_a_task(page: Page) -> None:

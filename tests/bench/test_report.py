@@ -18,8 +18,8 @@ from rich.console import Console
 
 from badm.bench.comparison import Interval, MethodFacts, Row, to_json
 from badm.bench.comparison import Test as Paired
+from badm.bench.numbers import significant, span
 from badm.bench.report import console_table, figures, markdown, write_page
-from badm.bench.report.numbers import significant, span
 from badm.bench.report.styles import COLOURS, styles
 from badm.bench.report.tables import Table, facts, table
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from badm.bench.task import Score
+
 SCHEMA = 1
 
 Status = Literal["finished", "diverged", "failed", "cannot", "missing"]
@@ -49,6 +51,7 @@ class Row:
     setting: dict[str, Any] = field(default_factory=dict)
     searched: list[str] = field(default_factory=list)  # the settings that a search chose
     at_edge: list[str] = field(default_factory=list)  # those whose best value ends its range
+    good_lr: list[float] | None = None  # from, to: scores almost as good as the best one's
     trials: int = 0
     seeds: list[int] = field(default_factory=list)
     diverged: int = 0  # seeds of which the loss left the numbers
@@ -121,6 +124,11 @@ class TaskFacts:
     target: float | None
     synthetic: bool
     notes: list[str] = field(default_factory=list)
+
+
+def score_of(task: TaskFacts) -> Score:
+    """The score of a task, from its facts."""
+    return Score(task.score, task.best, task.percent)
 
 
 @dataclass(frozen=True)

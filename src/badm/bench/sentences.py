@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from scipy import stats
 
-from badm.bench.comparison import Interval, MethodFacts, Row, TaskFacts
+from badm.bench import numbers
+from badm.bench.comparison import Interval, MethodFacts, Row, TaskFacts, score_of
 from badm.bench.statistics import ranked
 from badm.bench.task import Score
 
@@ -55,11 +56,6 @@ def summary(
     if len(tasks) > 1:
         return _of_several(tasks, rows, ours, reference)
     return _of_one(tasks[0], rows, ours, reference)
-
-
-def score_of(task: TaskFacts) -> Score:
-    """The score of a task, from its facts."""
-    return Score(task.score, task.best, task.percent)
 
 
 def _of_one(task: TaskFacts, rows: Sequence[Row], ours: set[str], reference: str) -> list[str]:
@@ -113,7 +109,7 @@ def _verdict(first: Row, second: Row) -> str:
             p_value = row.compared.p_value
             is_it = "is" if p_value < SIGNIFICANT else "is not"
             seeds = len(_test(row).values)
-            return f"the difference {is_it} significant ({_shown_p(p_value)}, {seeds} seeds)"
+            return f"the difference {is_it} significant ({numbers.p_value(p_value)}, {seeds} seeds)"
     if min(len(_test(first).values), len(_test(second).values)) < 2:
         return "with one seed nothing can be said of chance"
     return _overlap(_test(first), _test(second))
@@ -153,7 +149,7 @@ def _steps(task: TaskFacts, rows: Sequence[Row], ours: set[str], winner: str) ->
     if rival is not None:
         slower = times[rival.method]
         ratio = max(slower.value, 1) / max(time.value, 1)
-        text += f"; {rival.method}, {role}, needs {_shown_steps(slower.value)}"
+        text += f"; {rival.method}, {role}, needs {numbers.count(slower.value)}"
         text += f" ({ratio:.2g} times as many)"
         if len(tied) == 1 and len(time.values) > 1:
             text += f", and {_overlap(time, slower)}"
@@ -163,9 +159,9 @@ def _steps(task: TaskFacts, rows: Sequence[Row], ours: set[str], winner: str) ->
 def _shown_time(time: Interval, *, alone: bool) -> str:
     seeds = len(time.values)
     if seeds == 1:
-        return f"{_shown_steps(time.value)} (one seed)"
-    ends = f", {_shown_steps(time.low)}–{_shown_steps(time.high)}" if alone else ""
-    return f"{_shown_steps(time.value)} (median of {seeds} seeds{ends})"
+        return f"{numbers.count(time.value)} (one seed)"
+    ends = f", {numbers.count(time.low)}–{numbers.count(time.high)}" if alone else ""
+    return f"{numbers.count(time.value)} (median of {seeds} seeds{ends})"
 
 
 def _rival(
@@ -308,15 +304,6 @@ def _shown(row: Row, score: Score) -> str:
         return score.show(test.value)
     low, high = (score.show(end).removesuffix(" %") for end in (test.low, test.high))
     return f"{score.show(test.value)} ({low}–{high})"
-
-
-def _shown_steps(steps: float) -> str:
-    # A median may be half a step; the upper end of an interval may be a miss.
-    return f"{steps:,.1f}".removesuffix(".0") if math.isfinite(steps) else "never"
-
-
-def _shown_p(p_value: float) -> str:
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
 
 
 def _listed(parts: Iterable[str]) -> str:

@@ -9,14 +9,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from badm.bench.comparison import Comparison, Curve, Exhibit, Interval, Row, Status, TaskFacts
+from badm.bench.comparison import (
+    Comparison,
+    Curve,
+    Exhibit,
+    Interval,
+    Row,
+    Status,
+    TaskFacts,
+    score_of,
+)
 from badm.bench.plan import Entry, Record
-from badm.bench.sentences import score_of, summary
+from badm.bench.sentences import summary
 from badm.bench.statistics import (
     mean_interval,
     median_interval,
     paired_tests,
     performance_profile,
+    sensitivity,
     time_to_target,
 )
 from badm.bench.store import Run, Store, StoreError
@@ -49,6 +59,7 @@ def summarise(record: Record, store: Store) -> Comparison:
     notes = ["The comparison was interrupted: some runs are missing."] * record.interrupted
     tasks = {facts.name: facts for facts in record.tasks}
     finals = [_read(entry, tasks[entry.task], record, store, notes) for entry in record.entries]
+    notes += [note for entry in record.entries for note in _search_notes(entry)]
     facts = [_with_data(task, finals) for task in record.tasks]
     rows = _tested([_row(one, record) for one in finals], record)
     runs = [run for one in finals for run in one.runs.values() if run.config.seed in _seeds(record)]
@@ -71,7 +82,8 @@ def summarise(record: Record, store: Store) -> Comparison:
         rows=rows,
         curves=[_curve(run) for run in runs],
         tried=[trial for entry in record.entries for trial in entry.tried],
-        profile=performance_profile(times),
+        # Of one task it would say no more than the steps to its target.
+        profile=performance_profile(times) if len(facts) > 1 else None,
         exhibits=[exhibit for run in runs for exhibit in _exhibits(run, store, notes)],
         environment=environments[0] if environments else {},
         notes=notes,
@@ -101,6 +113,15 @@ def _read(
     return _Finals(entry, facts, runs, missing)
 
 
+def _search_notes(entry: Entry) -> list[str]:
+    """What of a search makes its choice worth less."""
+    failed = sum(trial.status == "failed" for trial in entry.tried)
+    where = f"{entry.method} on {entry.task}: "
+    if entry.setting and entry.tried and all(t.status != "finished" for t in entry.tried):
+        return [f"{where}no trial finished, so that its final runs have the setting of the first."]
+    return [f"{where}{failed} of {len(entry.tried)} trials failed."] if failed else []
+
+
 def _with_data(task: TaskFacts, finals: Sequence[_Finals]) -> TaskFacts:
     """The facts that only those know who have loaded the data: the runs."""
     for one in finals:
@@ -121,6 +142,7 @@ def _row(one: _Finals, record: Record) -> Row:
         setting=entry.setting or {},
         searched=entry.searched,
         at_edge=entry.at_edge,
+        good_lr=_good_lr(one),
         trials=len(entry.tried),
         seeds=list(one.runs),
         diverged=sum(result.status == "diverged" for result in results),
@@ -152,6 +174,13 @@ def _row(one: _Finals, record: Record) -> Row:
         peak_bytes=max((result.peak_bytes or 0 for result in results), default=0) or None,
         state_bytes=max((result.state_bytes or 0 for result in results), default=0),
     )
+
+
+def _good_lr(one: _Finals) -> list[float] | None:
+    """Which learning rates of the search were good, if it was for one."""
+    points = [(t.setting["lr"], t.score) for t in one.entry.tried if "lr" in one.entry.searched]
+    found = sensitivity(points, score_of(one.facts)) if points else None
+    return None if found is None else [found.low, found.high]
 
 
 def _message(one: _Finals) -> str:

@@ -21,11 +21,11 @@ _DESCRIPTIONS = {
     "adamax": "Adam with a fading maximum of gradients",
 }
 
-# Three decades each. Momentum 0.9 makes a step ten times as long, so its range is ten times lower;
-# the steps of Adagrad shrink as they go, so its range is higher than Adam's.
+# Three decades each. Momentum 0.9 makes a step up to ten times as long, so its range is lower; the
+# steps of Adagrad shrink as they go, so its range is higher than Adam's.
 _LEARNING_RATES = {
     "sgd": Range(3e-3, 3.0),
-    "sgd-momentum": Range(3e-4, 0.3),
+    "sgd-momentum": Range(1e-3, 1.0),
     "adagrad": Range(1e-3, 1.0),
     "rmsprop": Range(1e-4, 0.1),
     "adam": Range(1e-4, 0.1),

@@ -42,7 +42,7 @@ METHODS = (
         "torch-sgd-momentum",
         "SGD with momentum 0.9",
         torch.optim.SGD,
-        Range(3e-4, 0.3),
+        Range(1e-3, 1.0),
         lr=1e-3,
         momentum=0.9,
         **_SGD,

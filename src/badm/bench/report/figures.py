@@ -20,9 +20,8 @@ from matplotlib.ticker import (
     PercentFormatter,
 )
 
-from badm.bench.comparison import Comparison, Curve, TaskFacts, Trial
+from badm.bench.comparison import Comparison, Curve, TaskFacts, Trial, score_of
 from badm.bench.report.styles import Style, styles
-from badm.bench.report.tables import score_of
 
 MARKERS = {
     "circle": "o",

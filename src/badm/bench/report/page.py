@@ -14,13 +14,12 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from badm.bench.comparison import Comparison, TaskFacts
+from badm.bench.comparison import Comparison, TaskFacts, score_of
 from badm.bench.report.styles import styles
 from badm.bench.report.tables import (
     WORDS,
     facts,
     flat,
-    score_of,
     setting_text,
     table,
     task_facts,

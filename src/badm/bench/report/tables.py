@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from badm.bench.comparison import Comparison, Interval, Row, Status, TaskFacts
-from badm.bench.report import numbers
-from badm.bench.task import Score
+from badm.bench import numbers
+from badm.bench.comparison import Comparison, Interval, Row, Status, TaskFacts, score_of
 
 End = Literal["high", "low"]
 
@@ -87,10 +86,6 @@ def table(comparison: Comparison, task: TaskFacts) -> Table:
 
     lines.sort(key=place)
     return Table(task.name, filled, lines)
-
-
-def score_of(task: TaskFacts) -> Score:
-    return Score(task.score, task.best, task.percent)
 
 
 def facts(comparison: Comparison) -> list[tuple[str, str]]:
@@ -201,6 +196,14 @@ def _columns(comparison: Comparison, task: TaskFacts) -> list[Column]:
         Column("step_time", "time per step", "Seconds of training by step.", "low", False),
         Column("memory", "state", "Memory that the method keeps between steps.", "low", False),
         Column("lr", "lr", "The learning rate, chosen by the search or stated.", "low", False),
+        Column(
+            "good_lr",
+            "good lr",
+            "The learning rates around the best whose validation score is almost as good: within "
+            "a point of percent, or a hundredth. A wide range forgives a bad guess.",
+            "high",
+            False,
+        ),
         Column("trials", "trials", "Settings that the search tried.", "low", False),
     ]
     # Where the paper's own settings run, its figures are what one compares with.
@@ -222,6 +225,7 @@ def _line(comparison: Comparison, task: TaskFacts, row: Row) -> Line:
         "step_time": _value(row.seconds_per_step, numbers.seconds),
         "memory": _value(row.state_bytes, numbers.size),
         "lr": _lr(row),
+        "good_lr": _good_lr(row),
         "trials": _value(row.trials or None, numbers.count),
         "paper": _value(row.paper, show),
     }
@@ -264,6 +268,14 @@ def _lr(row: Row) -> Cell:
     if not isinstance(lr, (int, float)):
         return Cell("none" if notes else "", ", ".join(notes), None, warning=bool(notes))
     return Cell(numbers.plain(lr), ", ".join(notes), float(lr), warning=bool(notes))
+
+
+def _good_lr(row: Row) -> Cell:
+    if row.good_lr is None:
+        return Cell()
+    low, high = row.good_lr
+    text = numbers.plain(low) if low == high else numbers.span(low, high, numbers.plain)
+    return Cell(text, order=math.log10(high / low))
 
 
 def _value(value: float | None, show: Callable[[float], str]) -> Cell:

@@ -8,14 +8,13 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from badm.bench.comparison import Comparison, TaskFacts
+from badm.bench.comparison import Comparison, TaskFacts, score_of
 from badm.bench.report.tables import (
     Cell,
     Line,
     Table,
     facts,
     flat,
-    score_of,
     setting_text,
     table,
     task_facts,

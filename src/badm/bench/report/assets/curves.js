@@ -19,14 +19,15 @@ function addCurves() {
     { value: "steps", label: "steps" }, { value: "seconds", label: "seconds" },
   ]);
   const drawY = axis("y-axis", "y", () => [
+    { value: "close", label: "close-up" },
     { value: "linear", label: "linear" },
     { value: "log", label: "logarithmic", disabled: !allPositive() },
   ]);
 
-  // Losses fall by orders of magnitude, scores do not.
+  // Losses fall by orders of magnitude; scores crowd where they end.
   function chooseFigure(value) {
     state.figure = value;
-    state.y = value?.startsWith("losses:") && allPositive() ? "log" : "linear";
+    state.y = value?.startsWith("losses:") && allPositive() ? "log" : "close";
     drawX();
     drawY();
   }
@@ -68,12 +69,26 @@ function describeCurves() {
     ],
     layout: {
       xaxis: { title: state.x === "steps" ? "steps" : "seconds of training", rangemode: "tozero" },
-      yaxis: { title: name, type: state.y, ticksuffix: figure.percent ? " %" : "" },
+      yaxis: {
+        title: name, type: state.y === "log" ? "log" : "linear", ticksuffix: figure.percent ? " %" : "",
+        ...(state.y === "close" ? { range: closeUp(shown, figure, scale) } : {}),
+      },
       uirevision: [state.task, state.figure, state.x, state.y].join(" "),
       ...targetLine(figure, scale),
     },
     table: () => curvesTable(shown, figure),
   };
+}
+
+// The values of the last three quarters of a run, but for the worst tenth of them.
+function closeUp(shown, figure, scale) {
+  const values = shown.flatMap(({ mean }) => mean.slice(Math.floor(mean.length / 4))).sort((a, b) => a - b);
+  if (figure.isScore && task().target !== null) values.push(task().target);
+  const cut = Math.floor(values.length / 10);
+  const high = !figure.isScore || task().best === "low" ? values[values.length - 1 - cut] : Math.max(...values);
+  const low = figure.isScore && task().best === "high" ? values[cut] : Math.min(...values);
+  const margin = 0.06 * (high - low || Math.abs(high) || 1);
+  return [scale * (low - margin), scale * (high + margin)];
 }
 
 function curveTrace(series, figure, scale) {

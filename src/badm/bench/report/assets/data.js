@@ -9,7 +9,7 @@ const state = {
   figure: null,
   x: "steps",
   y: "linear",
-  band: comparison.methods.length <= 15, // more bands are a fog
+  band: comparison.methods.length <= 8, // more bands are a fog
 };
 
 const methodNames = comparison.methods.map((method) => method.name);

@@ -1,4 +1,4 @@
-"""How reports write numbers down; scores are written by ``Score.show``."""
+"""How sentences and tables write numbers down; scores are written by ``Score.show``."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def plain(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """Steps or gradients.
+    """Steps or gradients; a median of them may be half a one.
 
-    >>> count(12345.0), count(float("inf"))
-    ('12,345', 'never')
+    >>> count(12345.0), count(12.5), count(float("inf"))
+    ('12,345', '12.5', 'never')
     """
-    return f"{value:,.0f}" if math.isfinite(value) else NEVER
+    return f"{value:,.1f}".removesuffix(".0") if math.isfinite(value) else NEVER
 
 
 def seconds(value: float) -> str:

@@ -1,0 +1,275 @@
+"""dlADMM (Wang, Yu, Chen, Zhao, KDD 2019): a perceptron trained layer by layer on all samples.
+
+    min  Σ_n CE(z_L; y) + (ρ/2) Σ_{l<L} (‖z_l − W_l a_{l−1} − b_l‖² + ‖a_l − relu(z_l)‖²)
+    subject to  z_L = W_L a_{L−1} + b_L,  with the multiplier u
+
+Each variable in turn is moved to lower the augmented Lagrangian, from the last layer to the first
+and back; then ``u`` takes its dual step. Here a sample is a row, so ``W a`` reads ``a @ W.T``, and
+layers count from 0: ``a[l]`` is what goes into layer ``l`` and ``a[0]`` are the data.
+
+The products ``c_l = W_l a_{l−1}`` are kept, and brought up to date whenever ``W`` or ``a`` moves
+along a direction. The test of a step length then needs no product: ``φ`` is a parabola along the
+gradient, so ``φ(W⁺) ≤ φ(W) + <∇φ, Δ> + (θ/2)‖Δ‖²`` says ``θ ≥ ρ‖D a‖²/‖D‖²`` for ``D = ∇φ/ρ``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.linalg import vector_norm
+from torch.nn.functional import cross_entropy
+
+from badm.bench.method import Method, Problem, Range, Setting, Trainer
+from badm.bench.methods import proximal
+from badm.bench.methods.layer_wise import LayerWiseTrainer
+from badm.bench.methods.perceptron import Perceptron, perceptron
+
+# Products over all samples in an iteration. Two sweeps move W twice, with a product for the
+# gradient and one for its effect; one renews c, so that rounding does not add up. Above the first
+# layer a moves twice too, and the training loss needs a product.
+FIRST, OTHERS = 5, 10
+ROWS = 256  # at a time in the elementwise step: what fits the cache
+DOUBLINGS = 60  # at most: what more would be needed for is not a number
+
+
+@dataclass
+class Penalties:
+    """``ρ`` and the first ``θ`` and ``τ`` that are tried: ten times each if the loss keeps rising.
+
+    >>> penalties = Penalties(rho=0.01, theta=1.0, tau=1.0, highest=0.1)
+    >>> [penalties.follow(rise) for rise in (True, True, True, False, True)]
+    [False, False, True, False, False]
+    >>> penalties.rho, penalties.theta
+    (0.1, 10.0)
+    """
+
+    rho: float
+    theta: float
+    tau: float
+    highest: float  # of ρ
+    rises: int = 0  # in a row
+
+    def follow(self, rise: bool) -> bool:
+        """Take note of a rise of the loss, or its absence; whether the penalties were raised."""
+        self.rises = self.rises + 1 if rise else 0
+        if self.rises < 3 or self.rho >= self.highest:
+            return False
+        self.rho = min(10 * self.rho, self.highest)
+        self.theta, self.tau = 10 * self.theta, 10 * self.tau
+        return True
+
+
+class DLADMM:
+    """The variables of dlADMM, and the steps that change them.
+
+    >>> mlp = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> x = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    >>> problem = Problem(mlp, 1, supervised=lambda: (x, torch.tensor([0, 0, 1, 1])))
+    >>> penalties = Penalties(rho=1e-3, theta=1e-3, tau=1e-3, highest=0.1)
+    >>> admm = DLADMM(perceptron(problem, "dladmm"), penalties)
+    >>> before = admm.lagrangian()
+    >>> admm.update_z(1), admm.update_b(1), admm.update_W(1)
+    (None, None, None)
+    >>> admm.lagrangian() < before
+    True
+    """
+
+    def __init__(self, mlp: Perceptron, penalties: Penalties) -> None:
+        self.mlp, self.penalties, self.y = mlp, penalties, mlp.y
+        # These share memory with the module: it has the new weights as soon as there are any.
+        self.W = [layer.weight.detach() for layer in mlp.layers]
+        self.b = [layer.bias.detach() for layer in mlp.layers]
+        self.last = len(self.W) - 1
+        self.a, self.z, self.c = [mlp.x], list[Tensor](), list[Tensor]()
+        for l in range(self.last):  # z, a by a forward pass
+            self.c.append(self.a[l] @ self.W[l].T)
+            self.z.append(self.c[l] + self.b[l])
+            self.a.append(self.z[l].relu())
+        self.c.append(self.a[self.last] @ self.W[self.last].T)
+        # z_L = ±1 by label
+        self.z.append(torch.full_like(self.c[self.last], -1.0))
+        self.z[self.last].scatter_(1, self.y[:, None], 1.0)
+        self.u = torch.zeros_like(self.c[self.last])
+        # Room for r and Da: to ask for new memory of this size costs as much as to fill it.
+        self._r = [torch.empty_like(c) for c in self.c]
+        self._Da = [torch.empty_like(c) for c in self.c]
+        self.iterations, self.loss = 0, self._loss()
+
+    def residual(self, l: int) -> Tensor:
+        """``z_l − W_l a_{l−1} − b_l + u_l/ρ``, where ``u_l`` is nought for all but the last."""
+        r = torch.sub(self.z[l], self.c[l], out=self._r[l]).sub_(self.b[l])
+        return r.add_(self.u, alpha=1 / self.penalties.rho) if l == self.last else r
+
+    def update_W(self, l: int) -> None:
+        """``W⁺ = W − ∇φ/θ``, where ``∇φ = −ρD`` with ``D = rᵀa``."""
+        rho = self.penalties.rho
+        D = self.residual(l).T @ self.a[l]
+        Da = torch.mm(self.a[l], D.T, out=self._Da[l])
+        theta = doubled(self.penalties.theta, rho * _ratio(Da, D))
+        self.W[l].add_(D, alpha=rho / theta)
+        self.c[l].add_(Da, alpha=rho / theta)
+
+    def update_b(self, l: int) -> None:
+        """``b⁺ = b − mean_n(W a + b − z − u/ρ)``: the minimiser."""
+        self.b[l].add_(self.residual(l).mean(0))
+
+    def update_a(self, l: int) -> None:
+        """``a⁺ = a − ∇/τ`` of ``φ_l + (ρ/2)‖a − relu(z)‖²``; the gradient is ``−ρd``."""
+        rho = self.penalties.rho
+        d = torch.clamp(self.z[l - 1], min=0, out=self._r[l - 1]).sub_(self.a[l])
+        d.addmm_(self.residual(l), self.W[l])
+        Wd = torch.mm(d, self.W[l].T, out=self._Da[l])
+        tau = doubled(self.penalties.tau, rho * (_ratio(Wd, d) + 1))
+        self.a[l].add_(d, alpha=rho / tau)
+        self.c[l].add_(Wd, alpha=rho / tau)
+
+    def update_z(self, l: int) -> None:
+        """The minimiser: exact in hidden layers, by FISTA in the last."""
+        if l < self.last:
+            blocks = zip(*(t.split(ROWS) for t in (self.z[l], self.c[l], self.a[l + 1])), strict=True)
+            for z, c, a in blocks:
+                z.copy_(proximal.hidden(c + self.b[l], a))
+        else:
+            rho = self.penalties.rho
+            target = (self.c[l] + self.b[l]).sub_(self.u, alpha=1 / rho)
+            self.z[l] = proximal.output(self.z[l], target, self.y, rho)
+
+    def update_u(self) -> None:
+        """``u⁺ = u + ρ(z_L − W_L a_{L−1} − b_L)``: the only step that raises the Lagrangian."""
+        torch.mul(self.residual(self.last), self.penalties.rho, out=self.u)  # u/ρ is in there
+
+    def sweep(self) -> None:
+        """All variables, from the last layer to the first and back, then the multiplier."""
+        last = self.last
+        self.update_z(last)
+        self.update_b(last)
+        self.update_W(last)
+        for l in reversed(range(last)):
+            self.update_a(l + 1)
+            self.update_z(l)
+            self.update_b(l)
+            self.update_W(l)
+        for l in range(last):
+            self.update_W(l)
+            self.update_b(l)
+            self.update_z(l)
+            self.update_a(l + 1)
+        self.update_W(last)
+        self.update_b(last)
+        self.update_z(last)
+        self.update_u()
+
+    def renew(self) -> None:
+        """The products ``c`` afresh: as they are kept up to date in steps, rounding adds up."""
+        for c, a, W in zip(self.c, self.a, self.W, strict=True):
+            torch.mm(a, W.T, out=c)
+
+    def judge(self) -> bool:
+        """The training loss, and what follows from it; whether the penalties were raised."""
+        before, self.loss = self.loss, self._loss()
+        self.iterations += 1
+        return self.penalties.follow(self.iterations > 1 and self.loss > before)
+
+    def iterate(self) -> float:
+        self.sweep()
+        self.renew()
+        self.judge()
+        return self.mlp.epochs(FIRST, OTHERS)
+
+    def lagrangian(self) -> float:
+        """``Σ CE + <u, r> + (ρ/2)‖r‖²`` with the terms of the hidden layers."""
+        rho, last = self.penalties.rho, self.last
+        total = cross_entropy(self.z[last], self.y, reduction="sum").double().item()
+        total -= _square(self.u) / (2 * rho)  # <u, r> + (ρ/2)‖r‖² = (ρ/2)(‖r + u/ρ‖² − ‖u/ρ‖²)
+        for l in range(last + 1):
+            total += rho / 2 * _square(self.residual(l))
+            if l < last:
+                gap = torch.clamp(self.z[l], min=0, out=self._r[l]).sub_(self.a[l + 1])
+                total += rho / 2 * _square(gap)
+        return total
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "a": self.a[1:],
+            "z": self.z,
+            "u": self.u,
+            "iterations": self.iterations,
+            "loss": self.loss,
+            "penalties": dict(vars(self.penalties)),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.a[1:] = [a.clone() for a in state["a"]]
+        self.z = [z.clone() for z in state["z"]]
+        self.u = state["u"].clone()
+        self.iterations, self.loss = state["iterations"], state["loss"]
+        self.penalties = Penalties(**state["penalties"])
+        self.renew()
+
+    def _loss(self) -> float:
+        """Mean cross-entropy of the network: ``a`` and ``z`` have no part in it."""
+        h = torch.add(self.c[0], self.b[0], out=self._r[0])
+        for W, b, room in zip(self.W[1:], self.b[1:], self._r[1:], strict=True):
+            h = torch.addmm(b, h.relu_(), W.T, out=room)
+        return cross_entropy(h, self.y).item()
+
+
+def doubled(first: float, enough: float) -> float:
+    """``first``, doubled until it is enough.
+
+    >>> doubled(1.0, 5.0), doubled(1.0, 0.1), doubled(1.0, 8.0)
+    (8.0, 1.0, 8.0)
+    """
+    for _ in range(DOUBLINGS):
+        if first >= enough:
+            break
+        first *= 2
+    return first
+
+
+def start(mlp: Perceptron, std: float) -> None:
+    """Weights and biases from N(0, std²), as in the public code; the module's own if std is 0."""
+    if std:
+        for layer in mlp.layers:
+            nn.init.normal_(layer.weight, std=std)
+            nn.init.normal_(layer.bias, std=std)
+
+
+def make(problem: Problem, setting: Setting, name: str = "dladmm") -> DLADMM:
+    mlp = perceptron(problem, name)
+    start(mlp, setting["std"])
+    names = ("rho", "theta", "tau", "highest")
+    return DLADMM(mlp, Penalties(**{key: float(setting[key]) for key in names}))
+
+
+def _build(problem: Problem, setting: Setting) -> Trainer:
+    return LayerWiseTrainer(make(problem, setting), problem.epoch_steps)
+
+
+def _square(x: Tensor) -> float:
+    return vector_norm(x).item() ** 2
+
+
+def _ratio(x: Tensor, y: Tensor) -> float:
+    """``‖x‖²/‖y‖²``, and nought where there is no direction to go in."""
+    norm = vector_norm(y).item()
+    return (vector_norm(x).item() / norm) ** 2 if norm else 0.0
+
+
+DEFAULTS = {"rho": 1e-6, "theta": 1.0, "tau": 1.0, "highest": 0.1, "std": 0.1}
+SPACE = {"rho": Range(1e-6, 1e-3)}
+
+METHODS = (
+    Method(
+        "dladmm",
+        "ADMM layer by layer on the whole training set, for perceptrons with ReLU",
+        "layer-wise",
+        _build,
+        DEFAULTS,
+        SPACE,
+    ),
+)

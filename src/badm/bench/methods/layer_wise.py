@@ -1,0 +1,54 @@
+"""Methods that work on the whole training set: one iteration in the place of an epoch."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from badm.bench.method import Work
+
+
+class Algorithm(Protocol):
+    """What changes the module in iterations over the whole training set."""
+
+    @property
+    def loss(self) -> float:
+        """The training loss of the module as it is."""
+
+    def iterate(self) -> float:
+        """One iteration; what it cost, in epochs of gradients."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass
+class LayerWiseTrainer:
+    """Does an iteration at the first step of each epoch, and nothing at the others.
+
+    So a run has as many iterations as an optimizer has epochs. That an iteration is more work than
+    an epoch is not hidden: it counts as the gradients it is worth.
+    """
+
+    algorithm: Algorithm
+    epoch_steps: int
+    steps: int = 0
+
+    def step(self, work: Work) -> float:
+        loss = self.algorithm.loss
+        if self.steps % self.epoch_steps == 0:
+            work.count(self.epoch_steps * self.algorithm.iterate())
+        self.steps += 1
+        return loss
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "algorithm": self.algorithm.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"]
+        self.algorithm.load_state_dict(state["algorithm"])
