@@ -5,7 +5,9 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import unwrap
 from pathlib import Path
+from types import FunctionType
 
 from badm.bench.data.dataset import MissingData
 from badm.bench.task import Task
@@ -27,12 +29,19 @@ def blame(task: Task, what: str) -> Iterator[None]:
     except Exception as error:
         raise TaskError(
             f"task {task.name}: {what} raised {type(error).__name__}: {error} "
-            f"({place(error, type(task).data.__code__.co_filename)})"
+            f"({place(error, *_files(task))})"
         ) from error
 
 
-def place(error: BaseException, file: str = "") -> str:
-    """The line that raised: the innermost one in ``file``, if it went through that."""
+def _files(task: Task) -> set[str]:
+    """Where the class of a task and those it is made from are written."""
+    classes = [c for c in type(task).__mro__ if c is not Task]
+    members = [unwrap(f) for c in classes for f in vars(c).values() if callable(f)]
+    return {f.__code__.co_filename for f in members if isinstance(f, FunctionType)}
+
+
+def place(error: BaseException, *files: str) -> str:
+    """The line that raised: the innermost one in ``files``, if it went through them."""
     frames = traceback.extract_tb(error.__traceback__)
-    within = [frame for frame in frames if frame.filename == file] or frames
+    within = [frame for frame in frames if frame.filename in files] or frames
     return f"{Path(within[-1].filename).name}, line {within[-1].lineno}"

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import IO, Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from badm.bench import seeds, store
 from badm.bench.environment import environment, forget_peak_memory, peak_memory
@@ -41,6 +42,14 @@ class Interrupted(Exception):
     """The run was asked to stop and has written a checkpoint."""
 
 
+class _MethodFailed(Exception):
+    """The code of a method raised."""
+
+
+class _BadCheckpoint(Exception):
+    """There was a checkpoint that cannot be used; it is set aside."""
+
+
 @dataclass(frozen=True)
 class Options:
     """How a run is carried out; nothing here changes its result."""
@@ -61,17 +70,25 @@ def run(
     options = options or Options()
     try:
         with _held(config, folder, options):
+            folder.clear(config)
             done = _done(config, folder, options)
             if done is not None:
                 return done
-            with _Training(config, task, method, folder, options) as training:
-                training.go()
+            try:
+                _train(config, task, method, folder, options)
+            except _BadCheckpoint:
+                _train(config, task, method, folder, options)
             ended = folder.read(config)
             assert ended is not None
             return ended
     except OSError as error:
         where = error.filename or folder.path(config)
         raise StoreError(f"cannot write {where}: {store.reason(error)}") from None
+
+
+def _train(config: Config, task: Task, method: Method, folder: Store, options: Options) -> None:
+    with _Training(config, task, method, folder, options) as training:
+        training.go()
 
 
 @contextmanager
@@ -131,10 +148,13 @@ class _Training:
         seeds.seed_everything(config.seed, seeds.MODEL)
         with blame(task, "model"):
             self.model = task.model(self.splits)
+        with blame(task, "players"):
             players = task.players(self.model)
+        with blame(task, "samples"):
             self.samples = task.samples(self.splits.train)
         if self.samples < 1:
             raise TaskError(f"task {task.name}: the training split has no samples")
+        self.refused: tuple[store.Outcome, str] | None = None
         self._take_over()
         self.works = [BatchWork(task, self.model, player) for player in players]
         problems = [
@@ -142,19 +162,19 @@ class _Training:
                 player.module,
                 config.steps,
                 math.ceil(self.samples / task.batch_size),
-                lambda: task.supervised(self.splits.train),
+                self._supervised,
                 partial(self._calibrate, player),
             )
             for player in players
         ]
         self.trainers: list[Trainer] = []
-        self.refused: tuple[store.Outcome, str] | None = None
         try:
-            self.trainers = [method.build(p, dict(config.setting)) for p in problems]
+            with _method_at_work():
+                self.trainers = [method.build(p, dict(config.setting)) for p in problems]
         except CannotTrain as error:
             self.refused = "cannot", str(error)
-        except Exception as error:
-            self.refused = "failed", _told(error)
+        except _MethodFailed as error:
+            self.refused = "failed", str(error)
         self.state = _State(gradients=[0.0] * len(players), loss_sums=[0.0] * len(players))
         self.kept: dict[str, Tensor] = {}
         self.epoch, self.order = -1, torch.empty(0, dtype=torch.long)
@@ -176,6 +196,12 @@ class _Training:
             self._begin()
         if self.refused:
             return self._end(*self.refused)
+        try:
+            self._train(resumed)
+        except _MethodFailed as error:  # the comparison goes on without it
+            self._end("failed", str(error))
+
+    def _train(self, resumed: bool) -> None:
         if not resumed and not self._evaluate():
             return self._end("diverged", "the score is not a number before the first step")
         saved = time.monotonic()
@@ -191,10 +217,9 @@ class _Training:
                 return self._end(
                     "diverged", f"weights that are no numbers at step {self.state.step}"
                 )
-            except Exception as error:  # of a method: the comparison goes on without it
-                return self._end("failed", _told(error))
-            if not all(map(math.isfinite, losses)):
-                return self._end("diverged", f"the loss is {losses[0]} at step {self.state.step}")
+            wrong = [loss for loss in losses if not math.isfinite(loss)]
+            if wrong:
+                return self._end("diverged", f"the loss is {wrong[0]} at step {self.state.step}")
             if not self._record():
                 return self._end("diverged", f"no finite score at step {self.state.step}")
             self.options.watch(self.state.step, losses[0])
@@ -216,7 +241,8 @@ class _Training:
             with blame(self.task, "batch"):
                 batch = self.task.batch(self.splits.train, indices)
             work.begin(batch, len(indices), factor)
-            losses.append(trainer.step(work))
+            with _method_at_work():
+                losses.append(trainer.step(work))
             self.state.gradients[number] = work.gradients
         with blame(self.task, "after_step"), torch.no_grad():
             self.task.after_step(self.model)
@@ -257,7 +283,9 @@ class _Training:
         return self.state.step % every == 0 or self.state.step == self.config.steps
 
     def _now(self) -> tuple[int, float, float]:
-        return self.state.step, round(self.state.seconds, 6), sum(self.state.gradients)
+        # Sixths and tenths of gradients do not add up to whole ones exactly.
+        gradients = round(sum(self.state.gradients), 6)
+        return self.state.step, round(self.state.seconds, 6), gradients
 
     def _evaluate(self) -> bool:
         """Read the validation split and keep the weights if they are the best so far."""
@@ -291,8 +319,19 @@ class _Training:
             )
         return figures
 
+    def _supervised(self) -> tuple[Tensor, Tensor] | None:
+        with blame(self.task, "supervised"):
+            return self.task.supervised(self.splits.train)
+
     def _calibrate(self, player: Player) -> None:
-        """Pass training batches through the model, always the same ones."""
+        """Pass training batches through the model, always the same ones.
+
+        Only BatchNorm of the player is to change: what else the model counts or averages as data
+        pass through it, and what the other players do, stays as it is.
+        """
+        norms = [m for m in player.module.modules() if isinstance(m, _BatchNorm)]
+        meant = {id(buffer) for norm in norms for buffer in norm.buffers()}
+        others = [(b, b.clone()) for b in self.model.buffers() if id(b) not in meant]
         seeds.seed_everything(self.config.seed, seeds.EVALUATE)
         self.model.train()
         order = seeds.order(self.samples, self.config.seed, 0)
@@ -301,6 +340,8 @@ class _Training:
             for first in range(0, min(self.samples, CALIBRATION_BATCHES * size), size):
                 batch = self.task.batch(self.splits.train, order[first : first + size])
                 player.loss(self.model, batch)
+            for buffer, before in others:
+                buffer.copy_(before)
 
     @contextmanager
     def _judged(self) -> Iterator[None]:
@@ -308,15 +349,16 @@ class _Training:
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
             for trainer in self.trainers:
-                stack.enter_context(trainer.evaluating())
+                with _method_at_work():
+                    stack.enter_context(trainer.evaluating())
             self.model.eval()
             yield
             self.model.train()
 
     def _exhibit(self) -> None:
         """Let the task show something, and keep it beside the run file."""
-        seeds.seed_everything(self.config.seed, seeds.EXHIBIT)
         with self._judged(), blame(self.task, "exhibits"):
+            seeds.seed_everything(self.config.seed, seeds.EXHIBIT)
             shown = self.task.exhibits(self.model, self.splits)
         if not shown:
             return
@@ -335,15 +377,29 @@ class _Training:
         before = self.config.after
         if before is None:
             return
-        weights = torch.load(self.folder.weights(before), weights_only=True)
+        path, earlier = self.folder.weights(before), self.folder.read(before)
+        if not path.exists():
+            result = earlier.result if earlier else None
+            how = f"{result.status}: {result.message}" if result else "left no weights"
+            self.refused = "failed", f"{before.task}, the stage before, {how}"
+            return
+        try:
+            weights = store.load_tensors(path)
+        except Exception as error:  # whatever a damaged file makes torch.load raise
+            aside = self.folder.set_aside(path)
+            raise StoreError(
+                f"{path}: damaged, now {aside.name}; the same command makes it anew"
+            ) from error
         with blame(self.task, "start"), torch.no_grad():
             self.task.start(self.model, weights)
 
     def _begin(self) -> None:
-        self.file = self.path.open("w+b")
-        self.file.write(
-            store.header(self.config, environment(), facts(self.task, self.config, self.splits))
-        )
+        # One that is still there belongs to a file that is not.
+        self.checkpoint_path.unlink(missing_ok=True)
+        first = store.header(self.config, environment(), facts(self.task, self.config, self.splits))
+        store.write_atomically(self.path, first)
+        self.file = self.path.open("r+b")
+        self.file.seek(len(first))
 
     def _write(self, point: Point) -> None:
         assert self.file is not None
@@ -360,10 +416,12 @@ class _Training:
         assert self.file is not None
         self.state.written = self.file.tell()
         self.state.peak_bytes = max(self.state.peak_bytes, peak_memory() or 0)
+        with _method_at_work():
+            trainers = [trainer.state_dict() for trainer in self.trainers]
         content = {
             "state": asdict(self.state),
             "model": self.model.state_dict(),
-            "trainers": [trainer.state_dict() for trainer in self.trainers],
+            "trainers": trainers,
             "kept": self.kept,
         }
         store.save_tensors(self.checkpoint_path, content)
@@ -373,19 +431,19 @@ class _Training:
         if self.refused or not self.checkpoint_path.exists() or not self.path.exists():
             return False
         try:
-            saved = torch.load(self.checkpoint_path, weights_only=True)
-            state = _State(**saved["state"])
-            if self.path.stat().st_size < state.written:
+            saved = store.load_tensors(self.checkpoint_path)
+            self.state, self.kept = _State(**saved["state"]), saved["kept"]
+            if self.path.stat().st_size < self.state.written:
                 raise ValueError("the run file is shorter than at the time of its checkpoint")
-        except Exception:  # whatever a damaged file makes torch.load raise
+            self.model.load_state_dict(saved["model"])
+            for trainer, trainer_state in zip(self.trainers, saved["trainers"], strict=True):
+                trainer.load_state_dict(trainer_state)
+            for work, gradients in zip(self.works, self.state.gradients, strict=True):
+                work.gradients = gradients
+        except Exception as error:  # whatever a damaged file makes torch.load raise
             self.folder.set_aside(self.checkpoint_path)
-            return False
-        self.state, self.kept = state, saved["kept"]
-        self.model.load_state_dict(saved["model"])
-        for trainer, trainer_state in zip(self.trainers, saved["trainers"], strict=True):
-            trainer.load_state_dict(trainer_state)
-        for work, gradients in zip(self.works, state.gradients, strict=True):
-            work.gradients = gradients
+            raise _BadCheckpoint from error
+        state = self.state
         self.file = self.path.open("r+b")
         self.file.truncate(state.written)
         self.file.seek(state.written)
@@ -403,19 +461,24 @@ class _Training:
                     figures = self._figures(self.splits.test)
             if self.options.keep_weights:
                 store.save_tensors(self.folder.weights(self.config), self.kept)
+        held = None
+        if status != "failed":  # a method that has may do so again
+            with _method_at_work():
+                held = sum(tensor_bytes(trainer.state_dict()) for trainer in self.trainers)
+        step, seconds, gradients = self._now()
         result = Result(
             status,
-            state.step,
+            step,
             message,
             score=state.best[self.task.score.name] if state.best else None,
             validation=state.best,
             test=figures,
-            seconds=round(state.seconds, 6),
-            gradients=sum(state.gradients),
+            seconds=seconds,
+            gradients=gradients,
             weights=weights,
             kept=digest(self.kept),
             peak_bytes=max(state.peak_bytes, peak_memory() or 0) or None,
-            state_bytes=sum(tensor_bytes(trainer.state_dict()) for trainer in self.trainers),
+            state_bytes=held,
         )
         assert self.file is not None
         self.file.write(store.line({"result": asdict(result)}))
@@ -423,7 +486,7 @@ class _Training:
         self.checkpoint_path.unlink(missing_ok=True)
 
 
-@cache
+@lru_cache(maxsize=2)  # a stage and the one before
 def splits_of(task: Task) -> Splits:
     """The data of a task, loaded once in a process."""
     seeds.seed_everything(0, seeds.DATA)
@@ -449,8 +512,15 @@ def facts(task: Task, config: Config, splits: Splits) -> dict[str, Any]:
     }
 
 
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error} ({place(error)})"
+@contextmanager
+def _method_at_work() -> Iterator[None]:
+    """Tell what a method raises from the errors of a task, which it may call, and of the store."""
+    try:
+        yield
+    except (TaskError, CannotTrain):
+        raise
+    except Exception as error:
+        raise _MethodFailed(f"{type(error).__name__}: {error} ({place(error)})") from error
 
 
 def digest(weights: Mapping[str, Tensor]) -> str:

@@ -12,12 +12,12 @@ import hashlib
 import json
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import ZipFile
 
 import torch
 from filelock import FileLock, Timeout
@@ -118,7 +118,7 @@ class Store:
             (self.folder / ".locks").mkdir(exist_ok=True)
             probe = self.folder / ".locks" / f"probe-{os.getpid()}"
             probe.write_bytes(b"")
-            probe.unlink()
+            probe.unlink(missing_ok=True)
         except OSError as error:
             raise StoreError(f"cannot write to the folder {self.folder}: {reason(error)}") from None
 
@@ -150,6 +150,13 @@ class Store:
             except StoreError as error:
                 problems.append(str(error))
         return found, problems
+
+    def clear(self, config: Config) -> None:
+        """Remove what a process left half written when it was killed; for who holds the run."""
+        path = self.path(config)
+        left = path.parent.glob(f"{path.stem}.*.part*")
+        for part in [*left, *self.exhibits(config).glob("*.part*")]:
+            part.unlink(missing_ok=True)
 
     def set_aside(self, path: Path) -> Path:
         """Rename a file that cannot be used, so that nothing is lost and its place is free."""
@@ -205,10 +212,21 @@ def save_tensors(path: Path, content: Any) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         except RuntimeError as error:  # torch's way to say that the disk is full
-            raise StoreError(f"cannot write {path}: {str(error).splitlines()[0]}") from None
+            cause = error.__context__
+            why = reason(cause) if isinstance(cause, OSError) else str(error).splitlines()[0]
+            raise StoreError(f"cannot write {path}: {why}") from None
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def load_tensors(path: Path) -> Any:
+    """What :func:`save_tensors` has written, all of it as it was: torch checks no checksums."""
+    with ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise StoreError(f"{path}: {damaged} is damaged")
+    return torch.load(path, weights_only=True)
 
 
 def line(content: Mapping[str, Any]) -> bytes:
@@ -253,7 +271,7 @@ def read(path: Path) -> Run:
         raise StoreError(f"{path}: the first line is incomplete")
     try:
         first, *rest = [json.loads(text) for text in complete]
-    except ValueError:
+    except (ValueError, RecursionError):
         number = next(i for i, text in enumerate(complete, 1) if not _is_json(text))
         raise StoreError(f"{path}: line {number} is not JSON") from None
     if not isinstance(first, dict) or first.get("badm") != "run":
@@ -269,14 +287,14 @@ def read(path: Path) -> Run:
         run = Run(path, config, first["environment"], first["facts"], points, result)
     except (KeyError, TypeError) as error:
         raise StoreError(f"{path}: not as a run file should be ({error})") from None
-    if first["key"] != config.key or not re.search(re.escape(config.key), path.name):
-        raise StoreError(f"{path}: the configuration does not fit its key {first['key']}")
+    if first.get("key") != config.key or config.key not in path.name:
+        raise StoreError(f"{path}: the configuration does not fit its key {first.get('key')}")
     return run
 
 
 def _is_json(text: bytes) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True

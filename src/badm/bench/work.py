@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from badm.bench.faults import blame
+from badm.bench.faults import TaskError, blame
 from badm.bench.method import trainable
 from badm.bench.task import Player, Task
 
@@ -60,8 +60,13 @@ class BatchWork:
     def _backward(self, batch: Any, weight: float = 1.0) -> float:
         with blame(self.task, "loss"):
             loss = self.player.loss(self.model, batch)
-        # Only the player's own: the loss of a generator goes through the discriminator.
-        torch.autograd.backward(loss if weight == 1.0 else weight * loss, inputs=self.parameters)
+            if not isinstance(loss, Tensor) or loss.numel() != 1:
+                got = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+                raise TaskError(f"task {self.task.name}: loss must be one number, got {got}")
+            # Only the player's own: the loss of a generator goes through the discriminator.
+            torch.autograd.backward(
+                loss if weight == 1.0 else weight * loss, inputs=self.parameters
+            )
         return weight * loss.detach().item()
 
     def _clear(self) -> None:
