@@ -15,8 +15,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from badm.bench import Method, Player, Range, Score, Splits, Task
 from badm.bench.method import StepsLikeAnOptimizer, optimizer_method, trainable
-from badm.bench.run import Options, run
+from badm.bench.run import run
 from badm.bench.store import Config, Run, Store
+from badm.bench.training import Options
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:

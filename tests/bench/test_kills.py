@@ -103,8 +103,9 @@ class Driver:
     def work(self, runs: Path, moment: Moment | None) -> None:
         from engine_tasks import Noisy
 
-        from badm.bench.run import Options, run
+        from badm.bench.run import run
         from badm.bench.store import Store
+        from badm.bench.training import Options
 
         config, store = self.config(), Store(runs)
         started = False

@@ -39,8 +39,10 @@ from badm.bench import Method, Splits, Task
 from badm.bench.faults import TaskError
 from badm.bench.method import CannotTrain, OptimizerTrainer, Problem, Setting, Trainer, trainable
 from badm.bench.methods import find as find_method
-from badm.bench.run import SCHEDULES, Interrupted, Options, digest, run
+from badm.bench.run import run
 from badm.bench.store import Store, StoreError
+from badm.bench.tensors import digest
+from badm.bench.training import SCHEDULES, Interrupted, Options
 
 BADM = Path(sys.executable).parent / "badm"
 

@@ -16,8 +16,9 @@ import pytest
 import torch
 from engine_tasks import MOMENTUM, Line, Noisy, comparable, config_of, train, variant
 
-from badm.bench.run import Interrupted, Options, run
+from badm.bench.run import run
 from badm.bench.store import SCHEMA, Config, Store, StoreError, load_tensors, read, save_tensors
+from badm.bench.training import Interrupted, Options
 
 CONFIG = Config("digits", "1", "cpu", 300, "adam", {"lr": 1e-3}, seed=0)
 OTHER: dict[str, Any] = {

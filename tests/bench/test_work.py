@@ -11,7 +11,7 @@ from support import assert_near
 from torch import Tensor
 
 from badm.bench import Splits, Task
-from badm.bench.run import splits_of
+from badm.bench.loading import splits_of
 from badm.bench.work import BatchWork
 
 

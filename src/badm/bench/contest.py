@@ -32,7 +32,8 @@ class Contest:
     before: Contest | None = None  # the stage whose weights this one starts from
     later: bool = False  # whether another stage starts from the weights of this one
     search: Search | None = None
-    trials: dict[str, int] = field(default_factory=dict)  # numbers by key of the configuration
+    # Numbers by key of the configuration: several where the design has a setting more than once.
+    trials: dict[str, list[int]] = field(default_factory=dict)
     started: set[int] = field(default_factory=set)  # seeds of final runs
     ended: set[int] = field(default_factory=set)
 
@@ -52,7 +53,7 @@ class Contest:
 
     @property
     def runs_started(self) -> int:
-        return len(self.trials) + len(self.started)
+        return sum(map(len, self.trials.values())) + len(self.started)
 
     @property
     def runs_ended(self) -> int:
@@ -78,16 +79,18 @@ class Contest:
 
     def _next_trial(self) -> Job | None:
         search = self._opened()
-        number = search.claim()
-        if number is None:
-            return None
-        setting = self.method.setting(search.settings[number])
-        config = self._config(setting, TUNING_SEED, test=False)
-        self.trials[config.key] = number
-        fault = self._fault_before(TUNING_SEED)
-        if not fault:
-            return self._job(config)
-        self.fail(config, fault)
+        while (number := search.claim()) is not None:
+            setting = self.method.setting(search.settings[number])
+            config = self._config(setting, TUNING_SEED, test=False)
+            others = self.trials.setdefault(config.key, [])
+            others.append(number)
+            fault = self._fault_before(TUNING_SEED)
+            if fault:
+                self.fail(config, fault)
+            elif len(others) == 1:  # else that run is at work or done, and counts for this one too
+                return self._job(config)
+            elif others[0] not in search.running:
+                search.report(number, search.ended()[others[0]])
         return None
 
     def _opened(self) -> Search:
@@ -136,8 +139,8 @@ class Contest:
         """Take note of a run that has ended."""
         result = run.result
         assert result is not None
-        number = self.trials.get(run.config.key)
-        if number is None:
+        numbers = self.trials.get(run.config.key)
+        if numbers is None:
             self.ended.add(run.config.seed)
             if result.status != "finished":
                 self.entry.faults[run.config.seed] = result.message
@@ -145,18 +148,21 @@ class Contest:
         loss = None if result.validation is None else result.validation.get("loss")
         steps = self._steps_to_target(run)
         ended = Ended(result.status, result.score, loss, steps, result.message)
-        self._opened().report(number, ended)
+        for number in numbers:
+            self._opened().report(number, ended)
         self._take_note_of_trials()
 
     def fail(self, config: Config, message: str) -> None:
         """Take note of a run that left no result."""
-        number = self.trials.get(config.key)
-        if number is None:
+        numbers = self.trials.get(config.key)
+        if numbers is None:
             self.ended.add(config.seed)
             self.entry.faults[config.seed] = message
-        else:
-            self._opened().report(number, Ended("failed", message=message))
-            self._take_note_of_trials()
+            return
+        for number in numbers:
+            if number in self._opened().running:
+                self._opened().report(number, Ended("failed", message=message))
+        self._take_note_of_trials()
 
     def _steps_to_target(self, run: Run) -> float | None:
         score = self.found.task.score

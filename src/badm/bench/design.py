@@ -43,7 +43,7 @@ def at(part: Range | Choice, u: float) -> float | str | bool:
         value = math.exp(math.log(part.low) + u * (math.log(part.high) - math.log(part.low)))
     else:
         value = part.low + u * (part.high - part.low)
-    return float(f"{value:.3g}")
+    return min(max(float(f"{value:.3g}"), part.low), part.high)
 
 
 def at_edge(space: Space, settings: list[Setting], best: Setting) -> list[str]:

@@ -10,11 +10,16 @@ from pathlib import Path
 from types import FunctionType
 
 from badm.bench.data.dataset import MissingData
+from badm.bench.method import CannotTrain
 from badm.bench.task import Task
 
 
 class TaskError(Exception):
     """A task cannot be used: its own code raised, or gave what it must not."""
+
+
+class MethodFailed(Exception):
+    """The code of a method raised."""
 
 
 @contextmanager
@@ -38,6 +43,17 @@ def _files(task: Task) -> set[str]:
     classes = [c for c in type(task).__mro__ if c is not Task]
     members = [unwrap(f) for c in classes for f in vars(c).values() if callable(f)]
     return {f.__code__.co_filename for f in members if isinstance(f, FunctionType)}
+
+
+@contextmanager
+def method_at_work() -> Iterator[None]:
+    """Tell what a method raises from the errors of a task, which it may call, and of the store."""
+    try:
+        yield
+    except (TaskError, CannotTrain):
+        raise
+    except Exception as error:
+        raise MethodFailed(f"{type(error).__name__}: {error} ({place(error)})") from error
 
 
 def place(error: BaseException, *files: str) -> str:

@@ -26,6 +26,10 @@ ProtocolName = Literal["paper", "tuned"]
 Objective = Literal["score", "steps"]
 
 
+class ProtocolError(Exception):
+    """The rules of a protocol cannot be kept; the message says which."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything that a comparison can be told; the same plan gives the same numbers."""
@@ -75,6 +79,8 @@ class Record:
     interrupted: bool = False
 
     def write(self, store: Store) -> None:
+        if not self.plan.seeds:  # a search alone, which compares nothing
+            return
         folder = store.folder / "comparisons"
         folder.mkdir(exist_ok=True)
         text = json.dumps({"badm": "comparison", "schema": SCHEMA, **asdict(self)}, indent=1)

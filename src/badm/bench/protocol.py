@@ -18,18 +18,14 @@ from badm.bench import methods, tasks
 from badm.bench.comparison import MethodFacts, TaskFacts
 from badm.bench.contest import Contest
 from badm.bench.method import Method
-from badm.bench.plan import Entry, Plan, Record
-from badm.bench.search import Book
+from badm.bench.plan import Entry, Plan, ProtocolError, Record
+from badm.bench.search import Book, reached
 from badm.bench.store import Store
 from badm.bench.tasks import Found
 from badm.bench.workers import Broken, Died, Happening, Progress, Workers
 
 RESTARTS = 1  # of a run whose process died, before it counts as failed
 POLL_SECONDS = 0.5  # between two looks at what other processes have done
-
-
-class ProtocolError(Exception):
-    """The rules of a protocol cannot be kept; the message says which."""
 
 
 class Comparing:
@@ -60,6 +56,12 @@ class Comparing:
 
     def go(self, workers: Workers, watch: Callable[[Happening], None] = lambda _: None) -> Record:
         """Do all runs that are left; what is known is written down as it becomes known."""
+        with reached():
+            self._go(workers, watch)
+        self._check_trials()
+        return self.record
+
+    def _go(self, workers: Workers, watch: Callable[[Happening], None]) -> None:
         running: dict[str, Contest] = {}
         deaths: Counter[str] = Counter()
         look_at = 0.0  # when to look again for what can be started
@@ -86,8 +88,6 @@ class Comparing:
             for contest in self.contests:
                 contest.release()
             self.record.write(self.store)
-        self._check_trials()
-        return self.record
 
     @property
     def done(self) -> bool:

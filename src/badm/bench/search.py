@@ -3,14 +3,16 @@
 The settings to try are fixed beforehand (``design.py``). Optuna keeps the book: in a database,
 each process takes the next trial that nobody has, and reports how it ended. By default the database
 is one file beside the runs; with the URL of a database server any number of machines share it.
-A trial whose process died is taken over by the next one that looks.
+A trial whose process died is taken over by the next one that looks. Who has which trial is a log
+that is only ever added to, so that of several processes that reach for a trial one gets it.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,16 +20,20 @@ from typing import Any, Literal
 import optuna
 from filelock import FileLock, Timeout
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
-from optuna.samplers import BaseSampler
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from badm.bench.method import Choice, Range, Setting, Space
-from badm.bench.store import Outcome
+from badm.bench.plan import ProtocolError
+from badm.bench.store import Outcome, StoreError
 
 SEEN_SECONDS = 30.0  # between two signs of life
 STALE_SECONDS = 300.0  # without one: its machine is taken to be gone
+OPEN_TRIES, OPEN_SECONDS = 6, 0.2  # to open a database that others may be making
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -66,6 +72,16 @@ class Owner:
             return True
 
 
+@contextmanager
+def reached() -> Iterator[None]:
+    """Turn what a database that went away makes Optuna raise into a ``StoreError``."""
+    try:
+        yield
+    except StorageInternalError as error:
+        first = str(error.__cause__ or error).splitlines()[0]
+        raise StoreError(f"the search database cannot be used: {first}") from None
+
+
 class Book:
     """Where all searches are written down, and who writes."""
 
@@ -75,13 +91,21 @@ class Book:
         if url.startswith("sqlite"):
             arguments = {"connect_args": {"timeout": 60}}  # others may be writing
         self.owner = Owner(locks)
-        try:
-            # Two processes that make the tables at the same moment would be in each other's way.
-            with FileLock(locks / "search"):
-                self.storage: BaseStorage = RDBStorage(url, engine_kwargs=arguments)
-        except Exception as error:  # whatever a database driver raises
-            first = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ValueError(f"cannot open the search database {url}: {first}") from None
+        for tries_left in reversed(range(OPEN_TRIES)):
+            try:
+                # Two that make the tables at the same moment are in each other's way: on one
+                # machine a lock keeps them apart, of several the slower one tries again.
+                with FileLock(locks / "search"):
+                    self.storage: BaseStorage = RDBStorage(url, engine_kwargs=arguments)
+                break
+            except Exception as error:  # whatever a database driver raises
+                if tries_left and isinstance(error, DBAPIError):
+                    time.sleep(OPEN_SECONDS)
+                    continue
+                first = (str(error).splitlines() or [type(error).__name__])[0]
+                raise ValueError(
+                    f"cannot open the search database {_shown(url)}: {first}"
+                ) from None
 
     def search(
         self, name: str, space: Space, settings: Sequence[Setting], best: Literal["high", "low"]
@@ -102,14 +126,17 @@ class Search:
     running: dict[int, float] = field(default_factory=dict)  # number: when we last gave a sign
     failed: dict[int, Ended] = field(default_factory=dict)  # in this process, which tries once
     study: Study = field(init=False)
+    handovers: Study = field(init=False)  # a log: trial, whose it was, whose it is
 
     def __post_init__(self) -> None:
         self.study = optuna.create_study(
             storage=self.storage,
             study_name=self.name,
-            sampler=_Design(self.settings),
             direction="maximize" if self.best == "high" else "minimize",
             load_if_exists=True,
+        )
+        self.handovers = optuna.create_study(
+            storage=self.storage, study_name=f"{self.name}/handovers", load_if_exists=True
         )
 
     def claim(self) -> int | None:
@@ -117,30 +144,57 @@ class Search:
         trials = self._trials()
         number = self._orphan(trials)
         if number is None and len(trials) < len(self.settings):
-            distributions = {name: _distribution(part) for name, part in self.space.items()}
-            trial = self.study.ask(distributions)
-            trial.set_user_attr("owner", self.owner.name)
-            number = trial.number
-            if number >= len(self.settings):  # another process was faster by a moment
-                self.study.tell(number, state=TrialState.FAIL)
-                return None
+            number = self._new()
         if number is not None:
-            self.running[number] = 0.0
-            self.sign_of_life()
+            self.running[number] = time.time()
+        return number
+
+    def _new(self) -> int | None:
+        """A trial that nobody has had before."""
+        # Made in one transaction with its owner: at no moment is it nobody's.
+        made = create_trial(
+            state=TrialState.RUNNING,
+            user_attrs={"owner": self.owner.name, "seen": time.time()},
+        )
+        trial = self.storage.create_new_trial(self.study._study_id, made)
+        number = self.storage.get_trial_number_from_id(trial)
+        if number >= len(self.settings):  # another process was faster by a moment
+            self.storage.set_trial_state_values(trial, TrialState.FAIL)
+            return None
+        for name, part in self.space.items():  # for people who look into the database
+            kind, value = _distribution(part), self.settings[number][name]
+            self.storage.set_trial_param(trial, name, kind.to_internal_repr(value), kind)
         return number
 
     def _orphan(self, trials: Sequence[FrozenTrial]) -> int | None:
         """A trial that was begun by a process that is no more, made ours."""
-        for trial in trials:
-            mine = trial.number in self.running or trial.number in self.failed
-            if trial.state != TrialState.RUNNING or mine:
+        running = [t for t in trials if t.state == TrialState.RUNNING]
+        others = [t for t in running if t.number not in self.running | self.failed]
+        owners = self._owners(others) if others else {}
+        for trial in others:
+            owner = owners[trial.number]
+            if owner and self.owner.is_alive(owner, trial.user_attrs["seen"]):
                 continue
-            began = trial.datetime_start.timestamp() if trial.datetime_start else 0.0
-            owner = trial.user_attrs.get("owner", "?")
-            if not owner or not self.owner.is_alive(owner, trial.user_attrs.get("seen", began)):
-                self.storage.set_trial_user_attr(trial._trial_id, "owner", self.owner.name)
+            self._see(trial)  # first, or it would look abandoned again as soon as it is ours
+            self._hand_over(trial.number, owner, self.owner.name)
+            if self._owners([trial])[trial.number] == self.owner.name:
                 return trial.number
         return None
+
+    def _owners(self, trials: Sequence[FrozenTrial]) -> dict[int, str]:
+        """Whose the trials are; nobody is the empty name."""
+        owners = {trial.number: trial.user_attrs["owner"] for trial in trials}
+        for entry in self.handovers.get_trials(deepcopy=False):
+            number, before, after = entry.user_attrs["handover"]
+            if owners.get(number) == before:  # else another process was faster
+                owners[number] = after
+        return owners
+
+    def _hand_over(self, number: int, before: str, after: str) -> None:
+        entry = create_trial(
+            state=TrialState.PRUNED, user_attrs={"handover": [number, before, after]}
+        )
+        self.storage.create_new_trial(self.handovers._study_id, entry)
 
     def sign_of_life(self) -> None:
         """To be called now and then while trials of ours are running."""
@@ -149,25 +203,30 @@ class Search:
             return
         for trial in self._trials():
             if now - self.running.get(trial.number, now) >= SEEN_SECONDS:
-                self.storage.set_trial_user_attr(trial._trial_id, "seen", now)
+                self._see(trial)
                 self.running[trial.number] = now
+
+    def _see(self, trial: FrozenTrial) -> None:
+        with suppress(UpdateFinishedTrialError):  # by another process, that took us for dead
+            self.storage.set_trial_user_attr(trial._trial_id, "seen", time.time())
 
     def report(self, number: int, ended: Ended) -> None:
         """Write down how a trial of ours ended. One that failed can be tried again later."""
-        trial = self._trials()[number]
         if ended.status == "failed":
             self.failed[number] = ended
             return self.release(number)
-        self.storage.set_trial_user_attr(trial._trial_id, "ended", asdict(ended))
-        if ended.status == "finished":
-            self.study.tell(number, ended.score, skip_if_finished=True)
-        else:
-            self.study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
+        trial = self._trials()[number]
+        with suppress(UpdateFinishedTrialError):  # by another process, that took us for dead
+            self.storage.set_trial_user_attr(trial._trial_id, "ended", asdict(ended))
+            if ended.status == "finished":
+                self.study.tell(number, ended.score, skip_if_finished=True)
+            else:
+                self.study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
         self.running.pop(number, None)
 
     def release(self, number: int) -> None:
         """Give up a trial that has not ended, so that another process can take it at once."""
-        self.storage.set_trial_user_attr(self._trials()[number]._trial_id, "owner", "")
+        self._hand_over(number, self.owner.name, "")
         self.running.pop(number, None)
 
     def ended(self) -> dict[int, Ended]:
@@ -175,41 +234,32 @@ class Search:
         return self.failed | {
             trial.number: Ended(**trial.user_attrs["ended"])
             for trial in self._trials()
-            if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+            if trial.state.is_finished()
         }
 
     def _trials(self) -> list[FrozenTrial]:
-        """Those that count, by number: a trial too many is none."""
-        return self.study.get_trials(deepcopy=False)[: len(self.settings)]
-
-
-class _Design(BaseSampler):
-    """Optuna's way to be told what to try: the setting that belongs to the number of the trial."""
-
-    def __init__(self, settings: Sequence[Setting]) -> None:
-        self.settings = settings
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return {}
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return {}
-
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        return self.settings[min(trial.number, len(self.settings) - 1)][param_name]
+        """Those that count, by number: a trial too many is none, one that is missing an error."""
+        trials = self.study.get_trials(deepcopy=False)[: len(self.settings)]
+        for number, trial in enumerate(trials):
+            attributes = {"owner", "seen"} | ({"ended"} if trial.state.is_finished() else set())
+            if trial.number != number or not attributes <= set(trial.user_attrs):
+                raise ProtocolError(
+                    f"trial {number} of the search {self.name} is not as badm left it, so methods "
+                    "would not have equal trials: remove that study from its database or use "
+                    "another one"
+                )
+        return trials
 
 
 def _distribution(part: Range | Choice) -> BaseDistribution:
     if isinstance(part, Choice):
         return CategoricalDistribution(part.values)
     return FloatDistribution(part.low, part.high, log=part.log)
+
+
+def _shown(url: str) -> str:
+    """The URL without the password that may be in it."""
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        return url

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from multiprocessing.synchronize import Event
 from types import TracebackType
 from typing import Any
 
+from badm.bench.faults import TaskError
 from badm.bench.store import Config, Store, StoreError
 from badm.bench.task import Scale
 
@@ -71,7 +74,8 @@ class Workers:
         self, count: int, store: Store, *, threads: int = 1, checkpoint_seconds: float = 20.0
     ) -> None:
         self.context = multiprocessing.get_context("spawn")
-        self.stopping: Event = self.context.Event()
+        # Not an Event: that has a lock, which a worker that is killed may hold for ever.
+        self.stopping = self.context.RawValue("b", 0)
         self.arguments = (str(store.folder), threads, checkpoint_seconds, self.stopping)
         self.idle: list[_Worker] = []
         self.busy: dict[Connection[Any, Any], tuple[_Worker, Job]] = {}
@@ -91,8 +95,16 @@ class Workers:
         return self.count - len(self.busy)
 
     def start(self, job: Job) -> None:
-        worker = self.idle.pop() if self.idle else _Worker(self.context, self.arguments)
-        worker.pipe.send(job)
+        while self.idle:
+            worker = self.idle.pop()
+            try:
+                worker.pipe.send(job)
+                break
+            except OSError:  # it was killed while it had nothing to do
+                worker.end()
+        else:
+            worker = _Worker(self.context, self.arguments)
+            worker.pipe.send(job)
         self.busy[worker.pipe] = worker, job
 
     def happenings(self, seconds: float) -> list[Happening]:
@@ -103,7 +115,7 @@ class Workers:
             worker, job = self.busy[pipe]
             try:
                 kind, content = pipe.recv()
-            except (EOFError, ConnectionResetError):
+            except (EOFError, OSError):  # at the end of a word, or in the middle of one
                 del self.busy[pipe]
                 happened.append(Died(job, worker.end()))
                 continue
@@ -116,11 +128,16 @@ class Workers:
         return happened
 
     def stop(self) -> None:
-        """Let every run write a checkpoint, then end the processes."""
-        self.stopping.set()
+        """Let every run write a checkpoint, then end the processes; after Ctrl-C end them now."""
+        self.stopping.value = 1
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while self.busy and time.monotonic() < deadline:
-            self.happenings(0.1)
+        try:
+            while self.busy and time.monotonic() < deadline:
+                self.happenings(0.1)
+        except KeyboardInterrupt:
+            pass
+        for worker, _ in self.busy.values():
+            worker.process.kill()
         for worker in [*self.idle, *(worker for worker, _ in self.busy.values())]:
             worker.end()
         self.idle, self.busy = [], {}
@@ -134,7 +151,8 @@ class _Worker:
         self.process: SpawnProcess = context.Process(
             target=_work, args=(theirs, *arguments), daemon=True
         )
-        self.process.start()
+        with _deaf():
+            self.process.start()
         theirs.close()  # so that the pipe ends with the process
 
     def end(self) -> str:
@@ -148,60 +166,91 @@ class _Worker:
         return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Start a process that Ctrl-C does not reach, not even before its first line."""
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # it would unblock the signal when it starts itself
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _work(
     pipe: Connection[Any, Any],
     folder: str,
     threads: int,
     checkpoint_seconds: float,
-    stopping: Event,
+    stopping: Any,
 ) -> None:
     """The life of a worker: a job, a run, a word; until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent that decides
+    os.dup2(2, 1)  # what a task prints is not what the command prints
     try:
-        do = _runner(Store(folder), threads, checkpoint_seconds, stopping)
+        job = pipe.recv()
+        try:
+            do = _runner(Store(folder), threads, checkpoint_seconds, stopping)
+        except Exception as error:
+            return pipe.send(_broken(error))
         while True:
-            job = pipe.recv()
             pipe.send(do(job, pipe))
+            job = pipe.recv()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # the parent has gone
 
 
 def _runner(
-    store: Store, threads: int, checkpoint_seconds: float, stopping: Event
+    store: Store, threads: int, checkpoint_seconds: float, stopping: Any
 ) -> Callable[[Job, Connection[Any, Any]], tuple[str, Any]]:
     import torch
 
     from badm.bench import methods, tasks
-    from badm.bench.faults import TaskError
-    from badm.bench.run import Interrupted, Options, run
+    from badm.bench.run import run
+    from badm.bench.training import Interrupted, Options
 
     torch.set_num_threads(threads)
     found: dict[tuple[str, Scale], tasks.Found] = {}
 
     def do(job: Job, pipe: Connection[Any, Any]) -> tuple[str, Any]:
-        told = 0.0
+        told, alone = 0.0, False
 
         def watch(step: int, loss: float) -> None:
-            nonlocal told
+            nonlocal told, alone
             if time.monotonic() - told >= TELL_SECONDS:
                 told = time.monotonic()
-                pipe.send(("progress", (step, loss)))
+                try:
+                    pipe.send(("progress", (step, loss)))
+                except OSError:  # the parent has gone: write a checkpoint and end
+                    alone = True
+
+        def stop() -> bool:
+            return alone or bool(stopping.value)
 
         where = job.source, job.scale
         try:
             if where not in found:
                 found[where] = tasks.find(*where)
-            options = Options(checkpoint_seconds, job.keep_weights, watch, stopping.is_set)
+            if found[where].version != job.config.task_version:
+                raise TaskError(f"{job.source} was changed while it was being compared")
+            options = Options(checkpoint_seconds, job.keep_weights, watch, stop)
             method = methods.find(job.config.method)
             run(job.config, found[where].task, method, store, options)
         except Interrupted:
             return "interrupted", Interrupted()
-        except (TaskError, StoreError) as error:
-            return "broken", type(error)(str(error))  # without its frames, which do not travel
-        except (BrokenPipeError, ConnectionResetError):
-            raise
-        except Exception:
-            return "broken", RuntimeError(f"a fault of badm itself:\n{traceback.format_exc()}")
+        except Exception as error:
+            return _broken(error)
         return "finished", None
 
     return do
+
+
+def _broken(error: Exception) -> tuple[str, Exception]:
+    """Without its frames, which do not travel."""
+    if isinstance(error, (TaskError, StoreError)):
+        return "broken", type(error)(str(error))
+    told = "".join(traceback.format_exception(error))
+    return "broken", RuntimeError(f"a fault of badm itself:\n{told}")

@@ -1,14 +1,18 @@
 """A picture of a certificate: the Lagrangian with its descent, and the gradient with its bound."""
 
+from __future__ import annotations
+
 import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from badm.theory import Certificate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FORMATS = (".png", ".pdf", ".svg")
 MEASURED, BOUND, RISE, FAILS = "#1f5fa8", "#d1730f", "#8a5cc2", "#c4162a"
@@ -16,6 +20,8 @@ MEASURED, BOUND, RISE, FAILS = "#1f5fa8", "#d1730f", "#8a5cc2", "#c4162a"
 
 def draw(certificate: Certificate, title: str, path: Path) -> None:
     """Write the picture of a certificate to ``path``."""
+    from matplotlib.figure import Figure  # not for --help to wait for
+
     # A Figure of its own, not pyplot: its canvas is Agg, no display is looked for.
     figure = Figure(figsize=(11, 5.4), layout="constrained")
     left, right = figure.subplots(1, 2)

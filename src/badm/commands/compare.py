@@ -7,15 +7,12 @@ import typer
 from rich.console import Console
 
 from badm.bench.comparison import Comparison, to_json
-from badm.bench.plan import Plan
-from badm.bench.protocol import Comparing
-from badm.bench.report import console_table
+from badm.bench.plan import TUNING_SEED, Plan
 from badm.bench.store import Store
-from badm.bench.summarise import summarise
 from badm.bench.workers import Workers
 from badm.commands import options
 from badm.commands.faults import FAILED, INTERRUPTED, told
-from badm.commands.output import FORMS, check_outputs, write_outputs
+from badm.commands.output import FORMS, aside, check_outputs, write_outputs
 from badm.commands.progress import Board
 
 # Every metric of BADM, the paper's baselines, and the strongest there are.
@@ -43,7 +40,9 @@ def compare(
         ),
     ] = "tuned",
     trials: options.Trials = 6,
-    seeds: Annotated[int, typer.Option(min=1, help="Final runs of every method.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=TUNING_SEED, help="Final runs of every method.")
+    ] = 3,
     scale: options.Scale = "cpu",
     schedule: options.Schedule = "constant",
     objective: Annotated[
@@ -104,6 +103,9 @@ def compare(
     - `badm compare digits my_task.py -o report.html -o table.md -o figures`
     - `badm compare my_task.py --study postgresql://host/name    # on several machines`
     """
+    from badm.bench.protocol import Comparing  # not for --help to wait for
+    from badm.bench.summarise import summarise
+
     with told():
         names = options.chosen_methods(methods)
         against = reference or ("badm" if "badm" in names else names[0])
@@ -124,7 +126,8 @@ def compare(
             steps,
             against,
         )
-        comparing = Comparing(plan, store, study)
+        with aside():
+            comparing = Comparing(plan, store, study)
         shown = not (as_json or quiet)
         workers = Workers(options.jobs_or_cores(jobs, threads), store, threads=threads)
         try:
@@ -138,7 +141,8 @@ def compare(
         show(comparison, outputs, as_json=as_json, quiet=quiet)
     if comparing.record.interrupted:
         raise typer.Exit(INTERRUPTED)
-    if any(row.status in ("failed", "missing") for row in comparison.rows):
+    ends = {row.status for row in comparison.rows} | {trial.status for trial in comparison.tried}
+    if ends & {"failed", "missing"}:
         raise typer.Exit(FAILED)
 
 
@@ -147,10 +151,12 @@ def show(comparison: Comparison, outputs: list[Path], *, as_json: bool, quiet: b
     if as_json:
         typer.echo(to_json(comparison))
         return
+    from badm.bench.report import console_table  # not for --help to wait for
+
     console = Console()
     if not quiet:
         for task in comparison.tasks:
-            console.print(console_table(comparison, task.name))
+            console.print(console_table(comparison, task.name, console.width))
         for sentence in [*comparison.summary, *comparison.notes]:
             console.print(sentence, highlight=False, soft_wrap=False)
     for path in outputs:

@@ -1,5 +1,6 @@
 """How commands end: a sentence for people, a number for scripts."""
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ import typer
 
 from badm.bench.faults import TaskError
 from badm.bench.methods import UnknownMethod
-from badm.bench.protocol import ProtocolError
+from badm.bench.plan import ProtocolError
 from badm.bench.store import StoreError
 from badm.bench.tasks import UnknownTask
 
@@ -30,6 +31,7 @@ def told() -> Iterator[None]:
     except StoreError as error:
         stop(str(error), STORE)
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is ending: nobody has to press again
         stop("interrupted; the same command goes on from here", INTERRUPTED)
 
 

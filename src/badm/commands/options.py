@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from badm.bench.environment import cores
+from badm.bench.method import Method, Setting
 from badm.bench.methods import METHODS
 from badm.bench.methods import find as find_method
-from badm.bench.run import SCHEDULES
 from badm.bench.task import SCALES
+from badm.bench.training import SCHEDULES
 
 
 def one_of(*choices: str) -> Any:
@@ -80,8 +81,8 @@ def chosen_methods(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def settings_given(pairs: list[str]) -> dict[str, Any]:
-    """``["lr=0.01", "nesterov=true"]`` as a dict of numbers, booleans and strings."""
+def settings_given(pairs: list[str], method: Method) -> Setting:
+    """``["lr=0.01", "nesterov=true"]`` as a full setting of the method."""
     given = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -91,4 +92,12 @@ def settings_given(pairs: list[str]) -> dict[str, Any]:
             given[name] = json.loads(text)
         except ValueError:
             given[name] = text
-    return given
+    full = method.setting(given)
+    for name, value in given.items():
+        if _is_number(method.defaults[name]) and not _is_number(value):
+            raise ValueError(f"{name} of {method.name} must be a number, got {value!r}")
+    return full
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,13 +1,26 @@
 """What a comparison is written as: a page, tables, numbers, figures."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from errno import EISDIR
+from os import strerror
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import typer
 
 from badm.bench.comparison import Comparison, to_json
-from badm.bench.report import figures, markdown, write_page
 from badm.bench.store import reason, write_atomically
 from badm.commands.faults import STORE, stop
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """What tasks print goes to stderr: stdout is for what was found."""
+    with redirect_stdout(sys.stderr):
+        yield
+
 
 FORMS = ".html (a page), .md (tables), .json (numbers) or a folder (figures as PNG and SVG)"
 
@@ -20,11 +33,29 @@ def check_outputs(paths: list[Path]) -> list[Path]:
         parent = path.absolute().parent
         if not parent.is_dir():
             raise typer.BadParameter(f"must be in a folder that exists, got {path}")
+        try:
+            _probe(path)
+        except OSError as error:
+            stop(f"cannot write {path}: {reason(error)}", STORE)
     return paths
+
+
+def _probe(path: Path) -> None:
+    """Raise ``OSError`` where a file, or without a suffix a folder, could not be written."""
+    if path.suffix:
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, strerror(EISDIR))
+        path = path.absolute().parent
+    else:
+        path.mkdir(exist_ok=True)
+    with TemporaryFile(dir=path):
+        pass
 
 
 def write_outputs(comparison: Comparison, paths: list[Path]) -> None:
     """Write each file in the form its suffix says."""
+    from badm.bench.report import figures, markdown, write_page  # not for --help to wait for
+
     for path in paths:
         try:
             if path.suffix == ".html":

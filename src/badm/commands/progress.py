@@ -1,14 +1,19 @@
 """One display for all that is running: a bar for the comparison and a line for each run."""
 
+from __future__ import annotations
+
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.progress import TaskID as BarID
 
-from badm.bench.contest import Contest
 from badm.bench.workers import Happening
 from badm.bench.workers import Progress as Stepped
+
+if TYPE_CHECKING:
+    from badm.bench.contest import Contest
 
 
 class Board:
@@ -29,7 +34,7 @@ class Board:
         self.whole = self.progress.add_task("runs", total=self._wanted(), note="")
         self.lines: dict[str, BarID] = {}
 
-    def __enter__(self) -> "Board":
+    def __enter__(self) -> Board:
         self.progress.start()
         return self
 

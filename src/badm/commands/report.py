@@ -7,7 +7,6 @@ import typer
 
 from badm.bench.plan import latest_record, read_record
 from badm.bench.store import Store
-from badm.bench.summarise import summarise
 from badm.commands import options
 from badm.commands.compare import show
 from badm.commands.faults import USAGE, stop, told
@@ -53,6 +52,8 @@ def report(
     - `badm report runs -o table.md -o figures -o numbers.json`
     - `badm report runs --comparison runs/comparisons/3f2a9c01d4e5.json`
     """
+    from badm.bench.summarise import summarise  # not for --help to wait for
+
     with told():
         if not runs.is_dir():
             stop(f"there is no folder {runs}", USAGE)
@@ -70,6 +71,7 @@ def report(
             record = latest
         outputs = check_outputs(output or [runs / "report.html"])
         made = summarise(record, store)
-        made.notes.extend(f"Skipped: {problem}." for problem in [*problems, *store.runs()[1]])
+        skipped = [f"Skipped: {problem}." for problem in [*problems, *store.runs()[1]]]
+        made.notes.extend(note for note in skipped if note not in made.notes)
         write_outputs(made, outputs)
         show(made, outputs, as_json=as_json, quiet=quiet)

@@ -13,12 +13,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from badm.bench import methods, tasks
-from badm.bench import run as engine
 from badm.bench.method import Method, Setting
+from badm.bench.run import run as do_run
 from badm.bench.store import Config, Run, Store
 from badm.bench.task import Score
+from badm.bench.training import Interrupted, Options
 from badm.commands import options
 from badm.commands.faults import FAILED, INTERRUPTED, stop, told
+from badm.commands.output import aside
 
 
 def run(
@@ -69,7 +71,7 @@ def run(
             asked = True
 
         chosen = methods.find(method)
-        full = chosen.setting(options.settings_given(setting or []))
+        full = options.settings_given(setting or [], chosen)
         store = Store(runs)
         progress = Progress(
             TextColumn("{task.description}"),
@@ -83,24 +85,25 @@ def run(
         )
         before = signal.signal(signal.SIGINT, ask)
         try:
-            with progress:
+            with aside(), progress:
                 bar = progress.add_task(f"{task} {method}", total=None, note="")
 
                 def watch(step: int, loss: float) -> None:
                     progress.update(bar, completed=step, note=f"loss {loss:.4g}")
 
-                how = engine.Options(checkpoint, weights, watch, lambda: asked)
+                how = Options(checkpoint, weights, watch, lambda: asked)
                 found = tasks.find(task, scale)  # type: ignore[arg-type]
                 progress.update(bar, total=steps or found.task.steps)
                 done = _staged(found, chosen, full, seed, steps, schedule, store, how)
-        except engine.Interrupted:
+        except Interrupted:
             stop("interrupted; the same command goes on from here", INTERRUPTED)
         finally:
             signal.signal(signal.SIGINT, before)
         show(done, found.task.score, as_json=as_json, quiet=quiet)
         assert done.result is not None
         if done.result.status in ("failed", "cannot"):
-            stop(f"{method} {done.result.status}: {done.result.message}", FAILED)
+            word = "cannot train" if done.result.status == "cannot" else "failed on"
+            stop(f"{method} {word} {found.task.name}: {done.result.message}", FAILED)
 
 
 def _staged(
@@ -111,7 +114,7 @@ def _staged(
     steps: int | None,
     schedule: str,
     store: Store,
-    how: engine.Options,
+    how: Options,
 ) -> Run:
     """The run, after the runs of the stages before with the same method, setting and seed."""
     task, after = found.task, None
@@ -130,7 +133,7 @@ def _staged(
         schedule,
         after=after,
     )
-    return engine.run(config, task, method, store, how)
+    return do_run(config, task, method, store, how)
 
 
 def show(done: Run, score: Score, *, as_json: bool, quiet: bool) -> None:
@@ -142,13 +145,14 @@ def show(done: Run, score: Score, *, as_json: bool, quiet: bool) -> None:
         typer.echo(json.dumps(plain, indent=2))
         return
     if not quiet:
-        typer.echo(f"{result.status} after {result.step} steps")
+        if result.status in ("finished", "diverged"):  # of the others the last line says why
+            typer.echo(f"{result.status} after {result.step} steps")
         for name, value in (
             ("validation", result.score),
             ("test", (result.test or {}).get(score.name)),
         ):
             if value is not None:
                 typer.echo(f"{name} {score.name}: {score.show(value)}")
-        if result.message:
+        if result.status == "diverged":
             typer.echo(result.message)
     typer.echo(f"written: {done.path}")

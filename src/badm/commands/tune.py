@@ -10,12 +10,12 @@ from rich.table import Table
 
 from badm.bench import tasks as all_tasks
 from badm.bench.plan import Entry, Plan
-from badm.bench.protocol import Comparing
 from badm.bench.store import Store
 from badm.bench.task import Score
 from badm.bench.workers import Workers
 from badm.commands import options
 from badm.commands.faults import FAILED, told
+from badm.commands.output import aside
 from badm.commands.progress import Board
 
 
@@ -51,6 +51,8 @@ def tune(
     - `badm tune digits --method badm`
     - `badm tune my_task.py --method badm,adam --trials 12 --json`
     """
+    from badm.bench.protocol import Comparing  # not for --help to wait for
+
     with told():
         names = options.chosen_methods(method)
         store = Store(runs)
@@ -67,7 +69,8 @@ def tune(
             steps,
             names[0],
         )
-        comparing = Comparing(plan, store, study)
+        with aside():
+            comparing = Comparing(plan, store, study)
         console = Console()
         workers = Workers(options.jobs_or_cores(jobs, threads), store, threads=threads)
         shown = not (as_json or quiet)

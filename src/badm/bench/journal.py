@@ -1,0 +1,89 @@
+"""The file of a run while it is written, and the checkpoint beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import IO, Any
+
+from badm.bench import store
+from badm.bench.store import Config, Point, Result, Store
+
+
+class BadCheckpoint(Exception):
+    """There was a checkpoint that cannot be used; it is set aside."""
+
+
+class Journal:
+    """Writes down what happens, so that at any moment the files tell how to go on."""
+
+    def __init__(self, config: Config, folder: Store) -> None:
+        self.config, self.folder = config, folder
+        self.path, self.checkpoint_path = folder.path(config), folder.checkpoint(config)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.opened: IO[bytes] | None = None
+
+    @property
+    def file(self) -> IO[bytes]:
+        assert self.opened is not None, "neither begun nor resumed"
+        return self.opened
+
+    def close(self) -> None:
+        if self.opened is not None:
+            self.opened.close()
+
+    def begin(self, environment: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+        """A new file, in place of one whose run has not ended."""
+        # A checkpoint that is still there belongs to a file that is not.
+        self.checkpoint_path.unlink(missing_ok=True)
+        first = store.header(self.config, environment, facts)
+        store.write_atomically(self.path, first)
+        self.opened = self.path.open("r+b")
+        self.opened.seek(len(first))
+
+    def write(self, point: Point) -> None:
+        self.file.write(store.line(asdict(point)))
+        self.file.flush()
+
+    def exhibit(self, step: int, shown: Mapping[str, bytes | str]) -> dict[str, str]:
+        """Put what a task shows into files; their names by title."""
+        folder, names = self.folder.exhibits(self.config), {}
+        folder.mkdir(exist_ok=True)
+        for number, (title, content) in enumerate(shown.items()):
+            kind, raw = ("txt", content.encode()) if isinstance(content, str) else ("png", content)
+            names[title] = f"{step}-{number}.{kind}"
+            store.write_atomically(folder / names[title], raw)
+        return names
+
+    def checkpoint(self, content: Mapping[str, Any]) -> None:
+        """Save what a restart needs, with how much of the file belongs to it."""
+        self._sync()
+        store.save_tensors(self.checkpoint_path, {"written": self.file.tell(), **content})
+
+    def resume(self, restore: Callable[[Mapping[str, Any]], None]) -> bool:
+        """Go back to the checkpoint, if there is one, and forget what came after it."""
+        if not self.checkpoint_path.exists() or not self.path.exists():
+            return False
+        try:
+            saved = store.load_tensors(self.checkpoint_path)
+            written = saved["written"]
+            if self.path.stat().st_size < written:
+                raise ValueError("the run file is shorter than at the time of its checkpoint")
+            restore(saved)
+        except Exception as error:  # whatever a damaged file makes torch.load raise
+            self.folder.set_aside(self.checkpoint_path)
+            raise BadCheckpoint from error
+        self.opened = self.path.open("r+b")
+        self.opened.truncate(written)
+        self.opened.seek(written)
+        return True
+
+    def end(self, result: Result) -> None:
+        self.file.write(store.line({"result": asdict(result)}))
+        self._sync()
+        self.checkpoint_path.unlink(missing_ok=True)
+
+    def _sync(self) -> None:
+        self.file.flush()
+        os.fsync(self.file.fileno())

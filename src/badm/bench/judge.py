@@ -1,0 +1,77 @@
+"""How good a model is: the task's figures on a split, drawn alike for every method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from badm.bench import seeds
+from badm.bench.faults import TaskError, blame, method_at_work
+from badm.bench.method import Trainer
+from badm.bench.task import Player, Splits, Task
+
+CALIBRATION_BATCHES = 50
+
+
+class Judge:
+    """Looks at the model of a run without leaving a trace on it."""
+
+    def __init__(self, task: Task, model: nn.Module, splits: Splits, seed: int) -> None:
+        self.task, self.model, self.splits, self.seed = task, model, splits, seed
+
+    def finite(self) -> bool:
+        return all(bool(p.isfinite().all()) for p in self.model.parameters())
+
+    @contextmanager
+    def at(self, trainers: Sequence[Trainer]) -> Iterator[None]:
+        """The model as it is to be judged: evaluation mode, the weights the trainers stand by."""
+        with ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            for trainer in trainers:
+                with method_at_work():
+                    stack.enter_context(trainer.evaluating())
+            self.model.eval()
+            yield
+            self.model.train()
+
+    def figures(self, split: Any) -> dict[str, float]:
+        """What the task reports of a split, checked."""
+        seeds.seed_everything(self.seed, seeds.EVALUATE)
+        with blame(self.task, "evaluate"):
+            figures = {name: float(x) for name, x in self.task.evaluate(self.model, split).items()}
+        if self.task.score.name not in figures:
+            raise TaskError(
+                f"task {self.task.name}: evaluate must report its score "
+                f"{self.task.score.name!r}, got {', '.join(figures) or 'nothing'}"
+            )
+        return figures
+
+    def exhibits(self) -> Mapping[str, bytes | str]:
+        seeds.seed_everything(self.seed, seeds.EXHIBIT)
+        with blame(self.task, "exhibits"):
+            return self.task.exhibits(self.model, self.splits)
+
+    def calibrate(self, player: Player) -> None:
+        """Pass training batches through the model, always the same ones.
+
+        Only BatchNorm of the player is to change: what else the model counts or averages as data
+        pass through it, and what the other players do, stays as it is.
+        """
+        norms = [m for m in player.module.modules() if isinstance(m, _BatchNorm)]
+        meant = {id(buffer) for norm in norms for buffer in norm.buffers()}
+        others = [(b, b.clone()) for b in self.model.buffers() if id(b) not in meant]
+        seeds.seed_everything(self.seed, seeds.EVALUATE)
+        self.model.train()
+        train, size = self.splits.train, self.task.batch_size
+        samples = self.task.samples(train)
+        order = seeds.order(samples, self.seed, 0)
+        with torch.no_grad(), blame(self.task, "loss"):
+            for first in range(0, min(samples, CALIBRATION_BATCHES * size), size):
+                player.loss(self.model, self.task.batch(train, order[first : first + size]))
+            for buffer, before in others:
+                buffer.copy_(before)

@@ -1,0 +1,314 @@
+"""A run at work: a method trains the model of a task. The only place where the two meet.
+
+The trajectory is written while it is measured, a checkpoint every so often.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from badm.bench import seeds, store
+from badm.bench.environment import environment, forget_peak_memory, peak_memory
+from badm.bench.faults import MethodFailed, TaskError, blame, method_at_work
+from badm.bench.journal import Journal
+from badm.bench.judge import Judge
+from badm.bench.loading import facts, splits_of
+from badm.bench.method import CannotTrain, Method, Problem, Trainer
+from badm.bench.store import Config, Outcome, Point, Result, Store, StoreError
+from badm.bench.task import Player, Task
+from badm.bench.tensors import digest, tensor_bytes
+from badm.bench.work import BatchWork
+
+SCHEDULES: dict[str, Callable[[float], float]] = {  # of the part of all steps that is done
+    "constant": lambda done: 1.0,
+    "linear": lambda done: 1 - done,
+    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
+}
+LOSS_POINTS = 200  # of the training loss, in a trajectory
+
+
+class Interrupted(Exception):
+    """The run was asked to stop and has written a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run is carried out; nothing here changes its result."""
+
+    checkpoint_seconds: float = 20.0
+    keep_weights: bool = False
+    watch: Callable[[int, float], None] = lambda step, loss: None
+    stop: Callable[[], bool] = lambda: False
+
+
+@dataclass
+class State:
+    """What a checkpoint holds beside the weights of model and trainers."""
+
+    step: int = 0
+    seconds: float = 0.0
+    gradients: list[float] = field(default_factory=list)  # by player
+    loss_sums: list[float] = field(default_factory=list)  # since the last point
+    loss_steps: int = 0
+    best: dict[str, float] | None = None  # figures of the weights that are kept
+    peak_bytes: int = 0
+
+
+class Training:
+    """Everything a run holds while it is at work."""
+
+    def __init__(
+        self, config: Config, task: Task, method: Method, folder: Store, options: Options
+    ) -> None:
+        self.config, self.task, self.folder, self.options = config, task, folder, options
+        self.journal = Journal(config, folder)
+        forget_peak_memory()
+
+        self.splits = splits_of(task)
+        seeds.seed_everything(config.seed, seeds.MODEL)
+        with blame(task, "model"):
+            self.model = task.model(self.splits)
+        with blame(task, "players"):
+            players = task.players(self.model)
+        with blame(task, "samples"):
+            self.samples = task.samples(self.splits.train)
+        if self.samples < 1:
+            raise TaskError(f"task {task.name}: the training split has no samples")
+        self.judge = Judge(task, self.model, self.splits, config.seed)
+        self.works = [BatchWork(task, self.model, player) for player in players]
+        self.trainers: list[Trainer] = []
+        self.refused: tuple[Outcome, str] | None = None
+        self._take_over()
+        try:
+            with method_at_work():
+                self.trainers = [
+                    method.build(self._problem(player), dict(config.setting)) for player in players
+                ]
+        except CannotTrain as error:
+            self.refused = "cannot", str(error)
+        except MethodFailed as error:
+            self.refused = "failed", str(error)
+        self.state = State(gradients=[0.0] * len(players), loss_sums=[0.0] * len(players))
+        self.kept: dict[str, Tensor] = {}
+        self.epoch, self.order = -1, torch.empty(0, dtype=torch.long)
+        self.log_every = max(1, config.steps // LOSS_POINTS)
+        self.exhibit_at = {max(1, round(part * config.steps)) for part in task.exhibit_at}
+
+    def _problem(self, player: Player) -> Problem:
+        def supervised() -> tuple[Tensor, Tensor] | None:
+            with blame(self.task, "supervised"):
+                return self.task.supervised(self.splits.train)
+
+        return Problem(
+            player.module,
+            self.config.steps,
+            math.ceil(self.samples / self.task.batch_size),
+            supervised,
+            partial(self.judge.calibrate, player),
+        )
+
+    def _take_over(self) -> None:
+        """Start from the weights of the stage before."""
+        before = self.config.after
+        if before is None:
+            return
+        path, earlier = self.folder.weights(before), self.folder.read(before)
+        if not path.exists():
+            result = earlier.result if earlier else None
+            how = f"{result.status}: {result.message}" if result else "left no weights"
+            self.refused = "failed", f"{before.task}, the stage before, {how}"
+            return
+        try:
+            weights = store.load_tensors(path)
+        except Exception as error:  # whatever a damaged file makes torch.load raise
+            aside = self.folder.set_aside(path)
+            raise StoreError(
+                f"{path}: damaged, now {aside.name}; the same command makes it anew"
+            ) from error
+        with blame(self.task, "start"), torch.no_grad():
+            self.task.start(self.model, weights)
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.journal.close()
+
+    def go(self) -> None:
+        """From the checkpoint, or the beginning, to the result."""
+        resumed = not self.refused and self.journal.resume(self._restore)
+        if not resumed:
+            self.journal.begin(environment(), facts(self.task, self.splits))
+        try:
+            self._end(*(self.refused or self._train(resumed)))
+        except MethodFailed as error:  # the comparison goes on without it
+            self._end("failed", str(error))
+
+    def _train(self, resumed: bool) -> tuple[Outcome, str]:
+        """All steps that are left; how it ended."""
+        if not resumed and not self._evaluate():
+            return "diverged", "the score is not a number before the first step"
+        saved = time.monotonic()
+        while self.state.step < self.config.steps:
+            if self.options.stop():
+                self._checkpoint()
+                raise Interrupted
+            try:
+                losses = self._step()
+            except TaskError:
+                if self.judge.finite():
+                    raise
+                return "diverged", f"weights that are no numbers at step {self.state.step}"
+            wrong = [loss for loss in losses if not math.isfinite(loss)]
+            if wrong:
+                return "diverged", f"the loss is {wrong[0]} at step {self.state.step}"
+            if not self._record():
+                return "diverged", f"no finite score at step {self.state.step}"
+            self.options.watch(self.state.step, losses[0])
+            if time.monotonic() - saved >= self.options.checkpoint_seconds:
+                self._checkpoint()
+                saved = time.monotonic()
+        return "finished", ""
+
+    def _step(self) -> list[float]:
+        """One step of every player; their losses."""
+        k = self.state.step = self.state.step + 1
+        factor = SCHEDULES[self.config.schedule]((k - 1) / self.config.steps)
+        began = time.perf_counter()
+        indices = self._indices(k)
+        self.model.train()
+        losses = []
+        for number, (trainer, work) in enumerate(zip(self.trainers, self.works, strict=True)):
+            seeds.seed_everything(self.config.seed, seeds.STEP, k, number)
+            with blame(self.task, "batch"):
+                batch = self.task.batch(self.splits.train, indices)
+            work.begin(batch, len(indices), factor)
+            with method_at_work():
+                losses.append(trainer.step(work))
+            self.state.gradients[number] = work.gradients
+        with blame(self.task, "after_step"), torch.no_grad():
+            self.task.after_step(self.model)
+        self.state.seconds += time.perf_counter() - began
+        for number, loss in enumerate(losses):
+            self.state.loss_sums[number] += loss
+        self.state.loss_steps += 1
+        return losses
+
+    def _indices(self, k: int) -> Tensor:
+        """The samples of step k: the last batch of an epoch is what is left."""
+        size = self.task.batch_size
+        epoch, number = divmod(k - 1, math.ceil(self.samples / size))
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.order = (
+                seeds.order(self.samples, self.config.seed, epoch)
+                if self.task.order == "shuffled"
+                else torch.arange(self.samples)
+            )
+        return self.order[number * size : (number + 1) * size]
+
+    def _record(self) -> bool:
+        """Write what is due after a step; false if there is no finite score."""
+        state = self.state
+        if self._due(self.log_every):
+            names = [work.player.name for work in self.works]
+            means = [total / state.loss_steps for total in state.loss_sums]
+            self.journal.write(Point(*self._now(), losses=dict(zip(names, means, strict=True))))
+            state.loss_sums, state.loss_steps = [0.0] * len(means), 0
+        if self._due(self.task.evaluate_every) and not self._evaluate():
+            return False
+        if state.step in self.exhibit_at:
+            with self.judge.at(self.trainers):
+                shown = self.judge.exhibits()
+            if shown:
+                files = self.journal.exhibit(state.step, shown)
+                self.journal.write(Point(*self._now(), exhibits=files))
+        return True
+
+    def _due(self, every: int) -> bool:
+        return self.state.step % every == 0 or self.state.step == self.config.steps
+
+    def _now(self) -> tuple[int, float, float]:
+        # Sixths and tenths of gradients do not add up to whole ones exactly.
+        gradients = round(sum(self.state.gradients), 6)
+        return self.state.step, round(self.state.seconds, 6), gradients
+
+    def _evaluate(self) -> bool:
+        """Read the validation split and keep the weights if they are the best so far."""
+        if not self.judge.finite():
+            return False
+        score = self.task.score
+        with self.judge.at(self.trainers):
+            figures = self.judge.figures(self.splits.validation)
+            value = figures[score.name]
+            if not math.isfinite(value):
+                return False
+            best = self.state.best
+            if best is None or self.task.keep == "last" or score.better(value, best[score.name]):
+                self.state.best = figures
+                self.kept = {name: t.clone() for name, t in self.model.state_dict().items()}
+        self.journal.write(Point(*self._now(), validation=figures))
+        return True
+
+    def _checkpoint(self) -> None:
+        self.state.peak_bytes = max(self.state.peak_bytes, peak_memory() or 0)
+        with method_at_work():
+            trainers = [trainer.state_dict() for trainer in self.trainers]
+        self.journal.checkpoint(
+            {
+                "state": asdict(self.state),
+                "model": self.model.state_dict(),
+                "trainers": trainers,
+                "kept": self.kept,
+            }
+        )
+
+    def _restore(self, saved: Mapping[str, Any]) -> None:
+        self.state, self.kept = State(**saved["state"]), saved["kept"]
+        self.model.load_state_dict(saved["model"])
+        for trainer, trainer_state in zip(self.trainers, saved["trainers"], strict=True):
+            trainer.load_state_dict(trainer_state)
+        for work, gradients in zip(self.works, self.state.gradients, strict=True):
+            work.gradients = gradients
+
+    def _end(self, status: Outcome, message: str = "") -> None:
+        """Read the test split if that is due, and write the result."""
+        state, figures, held = self.state, None, None
+        weights = digest(self.model.state_dict())
+        if status == "finished":
+            self.model.load_state_dict(self.kept)
+            if self.config.test:
+                with self.judge.at([]):
+                    figures = self.judge.figures(self.splits.test)
+                if not math.isfinite(figures[self.task.score.name]):
+                    status, message = "diverged", "no finite score on the test split"
+            if self.options.keep_weights:
+                store.save_tensors(self.folder.weights(self.config), self.kept)
+        if status != "failed":  # a method that has may do so again
+            with method_at_work():
+                held = sum(tensor_bytes(trainer.state_dict()) for trainer in self.trainers)
+        step, seconds, gradients = self._now()
+        self.journal.end(
+            Result(
+                status,
+                step,
+                message,
+                score=state.best[self.task.score.name] if state.best else None,
+                validation=state.best,
+                test=figures,
+                seconds=seconds,
+                gradients=gradients,
+                weights=weights,
+                kept=digest(self.kept),
+                peak_bytes=max(state.peak_bytes, peak_memory() or 0) or None,
+                state_bytes=held,
+            )
+        )
