@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -52,14 +53,12 @@ def application() -> typer.Typer:
 
 def main() -> None:
     """Run the command line, or say in one sentence what has to be installed for it."""
-    try:
-        app = application()
-    except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.partition(".")[0] not in EXTRA:
-            raise
+    # Looked for and not imported: most commands need only some of them, and --help none.
+    missing = [name for name in EXTRA if find_spec(name) is None]
+    if missing:
         print(
-            f'The badm command needs {missing.name}: pip install "badm[bench]" brings it.',
+            f'The badm command needs {", ".join(missing)}: pip install "badm[bench]" brings it.',
             file=sys.stderr,
         )
         sys.exit(2)
-    app()
+    application()()

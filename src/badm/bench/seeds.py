@@ -20,7 +20,10 @@ def seed_everything(seed: int, purpose: int, step: int = 0, player: int = 0) -> 
     """Seed torch, numpy and ``random``."""
     state = np.random.SeedSequence((seed, purpose, step, player)).generate_state(1, np.uint64)
     number = int(state[0])
-    torch.manual_seed(number)
+    # Not torch.manual_seed: it looks for every kind of accelerator, at a tenth of a small step.
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)
     random.seed(number)
     np.random.seed(number & 0xFFFFFFFF)  # noqa: NPY002 (what tasks of users draw from)
 

@@ -1,0 +1,208 @@
+"""From run files that are known to what a comparison found."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from badm.bench.comparison import MethodFacts, TaskFacts, Trial, to_json
+from badm.bench.plan import Entry, Plan, Record, latest_record, read_record
+from badm.bench.store import Config, Point, Result, Store, StoreError, header, line
+from badm.bench.summarise import summarise
+
+ENVIRONMENT = {"packages": {"torch": "2.9"}}
+FACTS = {"synthetic": True, "notes": ["made up"]}
+PLAN = Plan(("toy",), ("sgd", "adam"), trials=3, seeds=3, reference="sgd")
+TASK = TaskFacts("toy", "", "cpu", "accuracy", "high", True, 20, 4, 0.8, synthetic=False)
+
+
+def config(method: str, seed: int) -> Config:
+    return Config("toy", "1", "cpu", 20, method, {"lr": 0.1}, seed)
+
+
+def write(
+    store: Store, method: str, seed: int, scores: list[float], result: Result | None, **facts: Any
+) -> None:
+    """A run that read the validation split every ten steps, a second and a gradient each."""
+    made = config(method, seed)
+    points = [
+        Point(10 * i, float(10 * i), 10.0 * i, validation={"accuracy": score})
+        for i, score in enumerate(scores)
+    ]
+    losses = [Point(10, 10.0, 10.0, losses={"model": 1.0}), Point(20, 20.0, 20.0, {"model": 0.5})]
+    path = store.path(made)
+    path.parent.mkdir(exist_ok=True)
+    content = header(made, {**ENVIRONMENT, **facts}, FACTS)
+    content += b"".join(line(asdict(point)) for point in [*points, *losses])
+    if result is not None:
+        content += line({"result": asdict(result)})
+    path.write_bytes(content)
+
+
+def finished(test: float, seconds: float = 20.0) -> Result:
+    return Result(
+        "finished", 20, score=0.9, validation={"accuracy": 0.9}, test={"accuracy": test},
+        seconds=seconds, gradients=20.0, peak_bytes=1000, state_bytes=8,
+    )  # fmt: skip
+
+
+def entry(method: str, seeds: int = 3) -> Entry:
+    return Entry(
+        "toy",
+        method,
+        {"lr": 0.1},
+        ["lr"],
+        tried=[Trial("toy", method, i, {"lr": 0.1}, "finished", 0.9) for i in range(3)],
+        finals={seed: config(method, seed) for seed in range(seeds)},
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Three seeds of two methods: adam is better, and misses the target once."""
+    store = Store(tmp_path)
+    for seed in range(3):
+        write(store, "sgd", seed, [0.5, 0.7, 0.8], finished(0.7 + 0.01 * seed))
+        late = [0.5, 0.6, 0.7] if seed == 2 else [0.5, 0.9, 0.9]
+        write(store, "adam", seed, late, finished(0.8 + 0.01 * seed))
+    return store
+
+
+@pytest.fixture
+def record() -> Record:
+    facts = [MethodFacts(name, "", "keras") for name in PLAN.methods]
+    return Record(PLAN, "2026-01-01", [TASK], facts, [entry("sgd"), entry("adam")])
+
+
+def test_rows_hold_means_medians_and_their_values_by_seed(store: Store, record: Record) -> None:
+    sgd, adam = summarise(record, store).rows
+    assert (sgd.status, sgd.seeds, sgd.trials) == ("finished", [0, 1, 2], 3)
+    assert sgd.test is not None
+    assert sgd.test.values == pytest.approx([0.70, 0.71, 0.72])
+    assert sgd.test.value == pytest.approx(0.71)
+    assert sgd.test.low < 0.71 < sgd.test.high
+    assert sgd.train_loss is not None
+    assert sgd.train_loss.value == 0.5
+    assert sgd.seconds_per_step == 1.0
+    assert (sgd.peak_bytes, sgd.state_bytes) == (1000, 8)
+    for times in (adam.steps_to_target, adam.seconds_to_target, adam.gradients_to_target):
+        assert times is not None
+        assert times.values == [10, 10, math.inf]  # a miss is infinite, never dropped
+        assert times.value == 10
+    assert sgd.steps_to_target is not None
+    assert sgd.steps_to_target.values == [20, 20, 20]
+    assert sgd.compared is None
+    assert adam.compared is not None
+    assert adam.compared.against == "sgd"
+    assert adam.compared.difference == pytest.approx(0.1)
+
+
+def test_curves_are_the_points_of_the_runs(store: Store, record: Record) -> None:
+    found = summarise(record, store)
+    assert [(c.method, c.seed) for c in found.curves] == [
+        (method, seed) for method in ("sgd", "adam") for seed in range(3)
+    ]
+    curve = found.curves[0]
+    assert (curve.evaluated, curve.validation) == ([0, 10, 20], {"accuracy": [0.5, 0.7, 0.8]})
+    assert (curve.steps, curve.losses) == ([10, 20], {"model": [1.0, 0.5]})
+    assert curve.seconds == [10.0, 20.0]
+
+
+def test_what_only_the_runs_know_of_the_data_is_taken_from_them(
+    store: Store, record: Record
+) -> None:
+    found = summarise(record, store)
+    assert (found.tasks[0].synthetic, found.tasks[0].notes) == (True, ["made up"])
+    assert found.environment == ENVIRONMENT
+    assert found.notes == []
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "message"),
+    [
+        (Result("diverged", 3, "the loss is nan"), "diverged", "seed 1: the loss is nan"),
+        (Result("failed", 3, "no memory"), "failed", "seed 1: no memory"),
+        (Result("cannot", 0, "it wants matrices"), "cannot", "it wants matrices"),
+    ],
+)
+def test_one_seed_that_did_not_finish_is_said_and_leaves_no_figures(
+    store: Store, record: Record, result: Result, status: str, message: str
+) -> None:
+    write(store, "adam", 1, [0.5], result)
+    sgd, adam = summarise(record, store).rows
+    assert (adam.status, adam.message) == (status, message)
+    assert adam.test is adam.steps_to_target is adam.compared is None
+    assert adam.diverged == (status == "diverged")
+    assert sgd.test is not None
+
+
+def test_runs_that_are_missing_or_have_not_ended_are_missing(store: Store, record: Record) -> None:
+    store.path(config("sgd", 0)).unlink()
+    write(store, "adam", 1, [0.5], None)
+    rows = summarise(record, store).rows
+    assert [row.status for row in rows] == ["missing", "missing"]
+    assert [row.seeds for row in rows] == [[1, 2], [0, 2]]
+
+
+def test_a_damaged_run_is_noted_and_left_alone(store: Store, record: Record) -> None:
+    path = store.path(config("sgd", 0))
+    damaged = b"{" + path.read_bytes()
+    path.write_bytes(damaged)
+    found = summarise(record, store)
+    assert found.notes == [f"Skipped: {path}: line 1 is not JSON."]
+    assert [row.status for row in found.rows] == ["missing", "finished"]
+    assert path.read_bytes() == damaged
+
+
+def test_a_run_cut_in_its_last_line_has_not_ended(store: Store, record: Record) -> None:
+    path = store.path(config("sgd", 0))
+    path.write_bytes(path.read_bytes()[:-9])
+    assert summarise(record, store).rows[0].status == "missing"
+
+
+def test_notes_tell_what_makes_a_comparison_worth_less(store: Store, record: Record) -> None:
+    write(store, "adam", 0, [0.5, 0.9], finished(0.8), packages={"torch": "2.8"})
+    record.interrupted = True
+    sgd, adam = record.entries
+    sgd.tried[0] = replace(sgd.tried[0], status="failed")
+    adam.tried = [replace(trial, status="diverged", score=None) for trial in adam.tried]
+    assert summarise(record, store).notes == [
+        "The comparison was interrupted: some runs are missing.",
+        "sgd on toy: 1 of 3 trials failed.",
+        "adam on toy: no trial finished, so that its final runs have the setting of the first.",
+        "Not all runs were made with the same versions of the packages.",
+    ]
+
+
+def test_what_was_found_is_json_without_nan_and_infinity(store: Store, record: Record) -> None:
+    shown = json.loads(to_json(summarise(record, store)), parse_constant=pytest.fail)
+    assert shown["rows"][1]["steps_to_target"]["values"] == [10, 10, None]
+
+
+def test_a_record_is_read_as_it_was_written(store: Store, record: Record) -> None:
+    record.write(store)
+    (path,) = (store.folder / "comparisons").glob("*.json")
+    assert read_record(path) == record
+    assert latest_record(store) == (record, [])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "cannot be read"),
+        (b"[]", "not a comparison of badm"),
+        (b'{"badm": "comparison", "schema": 99}', "schema 99, this version reads 1"),
+        (b'{"badm": "comparison", "schema": 1}', "not as a comparison should be"),
+    ],
+)
+def test_a_record_that_is_none_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=said) as error:
+        read_record(path)
+    assert str(path) in str(error.value)
