@@ -82,6 +82,7 @@ def _score(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> 
     figure, (axes,) = _empty(1)
     _draw_lines(axes, lines, looks)
     axes.set(title=task.name, xlabel="steps", ylabel=f"validation {task.score}")
+    axes.set_ylim(*_close_up([mean for _, mean, _, _ in lines.values()], task))
     if task.percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     if task.target is not None:
@@ -99,6 +100,16 @@ def _score(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> 
         )
     _legend(figure, axes)
     return figure
+
+
+def _close_up(means: Sequence[Sequence[float]], task: TaskFacts) -> tuple[float, float]:
+    """Where the curves end: the last three quarters of each, but for the worst tenth of it all."""
+    values = sorted(value for mean in means for value in mean[len(mean) // 4 :])
+    cut = len(values) // 10
+    kept = values[cut:] if task.best == "high" else values[: len(values) - cut]
+    kept += [] if task.target is None else [task.target]
+    margin = 0.06 * (max(kept) - min(kept) or abs(kept[0]) or 1.0)
+    return min(kept) - margin, max(kept) + margin
 
 
 def _losses(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> Figure | None:
