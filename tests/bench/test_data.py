@@ -181,12 +181,12 @@ def test_a_bad_line_of_sums_is_named(root: Path, line: str) -> None:
 
 
 def test_without_sums_known_checksums_count(root: Path) -> None:
-    cora = data.find("cora")
-    assert data.basis(cora) == "recorded checksums"
-    assert kinds(data.verify(cora)) == {"graphs/cora.npz": "missing"}
-    (root / "graphs").mkdir()
-    (root / "graphs" / "cora.npz").write_bytes(b"no graph")
-    assert kinds(data.verify(cora)) == {"graphs/cora.npz": "corrupt"}
+    numerals = data.find("cmaterdb")
+    assert data.basis(numerals) == "recorded checksums"
+    assert set(kinds(data.verify(numerals)).values()) == {"missing"}
+    (root / "cmaterdb").mkdir()
+    (root / "cmaterdb" / "telugu-testing-images.npz").write_bytes(b"no images")
+    assert kinds(data.verify(numerals))["cmaterdb/telugu-testing-images.npz"] == "corrupt"
 
 
 def test_without_sums_idx_files_are_compared_with_known_facts(

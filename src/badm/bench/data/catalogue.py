@@ -5,23 +5,25 @@ from __future__ import annotations
 from difflib import get_close_matches
 from functools import partial
 
-from badm.bench.data import hub, idx
+from badm.bench.data import bbbp, geometric, graph_facts, hub, idx
 from badm.bench.data.dataset import Dataset, Files
 
 
-def _graph(name: str, title: str, what: str, size: int, licence: str, sha256: str) -> Dataset:
+def _graph(name: str, title: str, what: str, size: int, licence: str) -> Dataset:
     return Dataset(
         name=name,
         title=title,
         what=what,
-        tasks=(f"node-{name}-dnn", f"node-{name}-gnn"),
+        tasks=(f"node-{name}-dnn", f"node-{name}-gnn", f"node-{name}-mlp"),
         size=size,
         licence=licence,
         layout=(
             f"graphs/{name}.npz: adj_indptr, adj_indices, adj_shape and attr_data, attr_indices, "
             "attr_indptr, attr_shape (adjacency and features by rows, CSR), labels, class_names"
         ),
-        files=(Files(f"graphs/{name}.npz", sha256=sha256),),
+        files=(Files(f"graphs/{name}.npz"),),
+        fetch=partial(geometric.fetch, name),
+        check=partial(graph_facts.check, name),
     )
 
 
@@ -58,7 +60,6 @@ DATASETS: tuple[Dataset, ...] = (
         "2,708 papers, 5,429 citations, 1,433 word features, 7 classes",
         96_895,
         "sources MIT and Apache-2.0",
-        "c4a6c54d0d55e64233995216a1fda8223fdea0c7ba834df85bddb75fcf835f22",
     ),
     _graph(
         "citeseer",
@@ -66,7 +67,6 @@ DATASETS: tuple[Dataset, ...] = (
         "3,312 papers, 4,715 links, 3,703 word features, 6 classes",
         196_036,
         "sources MIT",
-        "10ba6462863183e0aca3ac0c0b9393f054146ffcf3614f7476e280b5cefd1e85",
     ),
     _graph(
         "pubmed",
@@ -74,7 +74,6 @@ DATASETS: tuple[Dataset, ...] = (
         "19,717 papers, 44,324 links, 500 TF-IDF features, 3 classes",
         4_821_490,
         "sources MIT and Apache-2.0",
-        "ee0d4d5f7b83f2c062bac10a801585e2fa82bf2e407ee8f3bbcec9a43a2a65dd",
     ),
     _graph(
         "cs",
@@ -82,7 +81,6 @@ DATASETS: tuple[Dataset, ...] = (
         "18,333 authors, 81,894 links, 6,805 keyword counts, 15 classes",
         2_632_711,
         "source MIT",
-        "5354d14be124f656a8b13f85fe06dba373fa8dbcbf96833716274249f0e50dcf",
     ),
     _graph(
         "physics",
@@ -90,7 +88,6 @@ DATASETS: tuple[Dataset, ...] = (
         "34,493 authors, 247,962 links, 8,415 keyword counts, 5 classes",
         3_511_588,
         "source MIT",
-        "b7afe66e2aad1c52144ba2d92e70485fa8635f8671e31f13d79de6bf54f9fd32",
     ),
     _graph(
         "computers",
@@ -98,22 +95,18 @@ DATASETS: tuple[Dataset, ...] = (
         "13,752 products, 245,861 links, 767 binary features, 10 classes",
         3_873_092,
         "source MIT",
-        "174103a598cbacb1a835da8ae2f12169760efd390ca807646fa93075a0398d4e",
     ),
     Dataset(
         name="bbbp",
         title="BBBP",
         what="2,050 molecules as SMILES, do they pass the blood-brain barrier",
-        tasks=("bbbp",),
+        tasks=("bbbp", "bbbp-padded"),
         size=148_743,
         licence="source MIT",
         layout="bbbp/BBBP.csv of MoleculeNet: columns num, name, p_np, smiles",
-        files=(
-            Files(
-                "bbbp/BBBP.csv",
-                sha256="d07a38487aeac5cee5508413e468043ef3097451d2a112701c2d60be9ec6b662",
-            ),
-        ),
+        files=(Files(f"bbbp/{bbbp.FILE}", sha256=bbbp.SHA256),),
+        fetch=bbbp.fetch,
+        check=bbbp.check,
     ),
     _idx(
         "mnist",

@@ -5,11 +5,29 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from badm.bench.method import Method
-from badm.bench.methods import badm_methods, keras_methods, peers, torch_methods
+from badm.bench.methods import (
+    anderson,
+    badm_methods,
+    dladmm,
+    keras_methods,
+    peers,
+    sigmoid_admm,
+    sisa,
+    torch_methods,
+)
 
 METHODS: dict[str, Method] = {
     method.name: method
-    for family in (badm_methods, keras_methods, peers, torch_methods)
+    for family in (
+        badm_methods,
+        keras_methods,
+        peers,
+        sisa,
+        torch_methods,
+        dladmm,
+        anderson,
+        sigmoid_admm,
+    )
     for method in family.METHODS
 }
 

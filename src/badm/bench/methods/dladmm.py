@@ -5,7 +5,7 @@
 
 Each variable in turn is moved to lower the augmented Lagrangian, from the last layer to the first
 and back; then ``u`` takes its dual step. Here a sample is a row, so ``W a`` reads ``a @ W.T``, and
-layers count from 0: ``a[l]`` is what goes into layer ``l`` and ``a[0]`` are the data.
+layers count from 0: ``a[i]`` is what goes into layer ``i`` and ``a[0]`` are the data.
 
 The products ``c_l = W_l a_{l−1}`` are kept, and brought up to date whenever ``W`` or ``a`` moves
 along a direction. The test of a step length then needs no product: ``φ`` is a parabola along the
@@ -14,7 +14,6 @@ gradient, so ``φ(W⁺) ≤ φ(W) + <∇φ, Δ> + (θ/2)‖Δ‖²`` says ``θ �
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +24,7 @@ from torch.nn.functional import cross_entropy
 
 from badm.bench.method import Method, Problem, Range, Setting, Trainer
 from badm.bench.methods import proximal
-from badm.bench.methods.layer_wise import LayerWiseTrainer
+from badm.bench.methods.layer_wise import LayerWiseTrainer, own_settings
 from badm.bench.methods.perceptron import Perceptron, perceptron
 
 # Products over all samples in an iteration. Two sweeps move W twice, with a product for the
@@ -85,10 +84,10 @@ class DLADMM:
         self.b = [layer.bias.detach() for layer in mlp.layers]
         self.last = len(self.W) - 1
         self.a, self.z, self.c = [mlp.x], list[Tensor](), list[Tensor]()
-        for l in range(self.last):  # z, a by a forward pass
-            self.c.append(self.a[l] @ self.W[l].T)
-            self.z.append(self.c[l] + self.b[l])
-            self.a.append(self.z[l].relu())
+        for i in range(self.last):  # z, a by a forward pass
+            self.c.append(self.a[i] @ self.W[i].T)
+            self.z.append(self.c[i] + self.b[i])
+            self.a.append(self.z[i].relu())
         self.c.append(self.a[self.last] @ self.W[self.last].T)
         # z_L = ±1 by label
         self.z.append(torch.full_like(self.c[self.last], -1.0))
@@ -97,46 +96,45 @@ class DLADMM:
         # Room for r and Da: to ask for new memory of this size costs as much as to fill it.
         self._r = [torch.empty_like(c) for c in self.c]
         self._Da = [torch.empty_like(c) for c in self.c]
-        self.iterations, self.loss = 0, self._loss()
+        self.iterations, self.loss = 0, self.network_loss()
 
-    def residual(self, l: int) -> Tensor:
+    def residual(self, i: int) -> Tensor:
         """``z_l − W_l a_{l−1} − b_l + u_l/ρ``, where ``u_l`` is nought for all but the last."""
-        r = torch.sub(self.z[l], self.c[l], out=self._r[l]).sub_(self.b[l])
-        return r.add_(self.u, alpha=1 / self.penalties.rho) if l == self.last else r
+        r = torch.sub(self.z[i], self.c[i], out=self._r[i]).sub_(self.b[i])
+        return r.add_(self.u, alpha=1 / self.penalties.rho) if i == self.last else r
 
-    def update_W(self, l: int) -> None:
+    def update_W(self, i: int) -> None:
         """``W⁺ = W − ∇φ/θ``, where ``∇φ = −ρD`` with ``D = rᵀa``."""
         rho = self.penalties.rho
-        D = self.residual(l).T @ self.a[l]
-        Da = torch.mm(self.a[l], D.T, out=self._Da[l])
+        D = self.residual(i).T @ self.a[i]
+        Da = torch.mm(self.a[i], D.T, out=self._Da[i])
         theta = doubled(self.penalties.theta, rho * _ratio(Da, D))
-        self.W[l].add_(D, alpha=rho / theta)
-        self.c[l].add_(Da, alpha=rho / theta)
+        self.W[i].add_(D, alpha=rho / theta)
+        self.c[i].add_(Da, alpha=rho / theta)
 
-    def update_b(self, l: int) -> None:
+    def update_b(self, i: int) -> None:
         """``b⁺ = b − mean_n(W a + b − z − u/ρ)``: the minimiser."""
-        self.b[l].add_(self.residual(l).mean(0))
+        self.b[i].add_(self.residual(i).mean(0))
 
-    def update_a(self, l: int) -> None:
+    def update_a(self, i: int) -> None:
         """``a⁺ = a − ∇/τ`` of ``φ_l + (ρ/2)‖a − relu(z)‖²``; the gradient is ``−ρd``."""
         rho = self.penalties.rho
-        d = torch.clamp(self.z[l - 1], min=0, out=self._r[l - 1]).sub_(self.a[l])
-        d.addmm_(self.residual(l), self.W[l])
-        Wd = torch.mm(d, self.W[l].T, out=self._Da[l])
+        d = torch.clamp(self.z[i - 1], min=0, out=self._r[i - 1]).sub_(self.a[i])
+        d.addmm_(self.residual(i), self.W[i])
+        Wd = torch.mm(d, self.W[i].T, out=self._Da[i])
         tau = doubled(self.penalties.tau, rho * (_ratio(Wd, d) + 1))
-        self.a[l].add_(d, alpha=rho / tau)
-        self.c[l].add_(Wd, alpha=rho / tau)
+        self.a[i].add_(d, alpha=rho / tau)
+        self.c[i].add_(Wd, alpha=rho / tau)
 
-    def update_z(self, l: int) -> None:
+    def update_z(self, i: int) -> None:
         """The minimiser: exact in hidden layers, by FISTA in the last."""
-        if l < self.last:
-            blocks = zip(*(t.split(ROWS) for t in (self.z[l], self.c[l], self.a[l + 1])), strict=True)
-            for z, c, a in blocks:
-                z.copy_(proximal.hidden(c + self.b[l], a))
+        if i < self.last:
+            for z, c, a in zip(*map(_blocks, (self.z[i], self.c[i], self.a[i + 1])), strict=True):
+                z.copy_(proximal.hidden(c + self.b[i], a))
         else:
             rho = self.penalties.rho
-            target = (self.c[l] + self.b[l]).sub_(self.u, alpha=1 / rho)
-            self.z[l] = proximal.output(self.z[l], target, self.y, rho)
+            target = (self.c[i] + self.b[i]).sub_(self.u, alpha=1 / rho)
+            self.z[i] = proximal.output(self.z[i], target, self.y, rho)
 
     def update_u(self) -> None:
         """``u⁺ = u + ρ(z_L − W_L a_{L−1} − b_L)``: the only step that raises the Lagrangian."""
@@ -148,16 +146,16 @@ class DLADMM:
         self.update_z(last)
         self.update_b(last)
         self.update_W(last)
-        for l in reversed(range(last)):
-            self.update_a(l + 1)
-            self.update_z(l)
-            self.update_b(l)
-            self.update_W(l)
-        for l in range(last):
-            self.update_W(l)
-            self.update_b(l)
-            self.update_z(l)
-            self.update_a(l + 1)
+        for i in reversed(range(last)):
+            self.update_a(i + 1)
+            self.update_z(i)
+            self.update_b(i)
+            self.update_W(i)
+        for i in range(last):
+            self.update_W(i)
+            self.update_b(i)
+            self.update_z(i)
+            self.update_a(i + 1)
         self.update_W(last)
         self.update_b(last)
         self.update_z(last)
@@ -168,29 +166,40 @@ class DLADMM:
         for c, a, W in zip(self.c, self.a, self.W, strict=True):
             torch.mm(a, W.T, out=c)
 
-    def judge(self) -> bool:
-        """The training loss, and what follows from it; whether the penalties were raised."""
-        before, self.loss = self.loss, self._loss()
+    def judge(self, loss: float) -> bool:
+        """Take note of the training loss; whether the penalties were raised for it."""
+        before, self.loss = self.loss, loss
         self.iterations += 1
-        return self.penalties.follow(self.iterations > 1 and self.loss > before)
+        return self.penalties.follow(self.iterations > 1 and loss > before)
 
     def iterate(self) -> float:
         self.sweep()
         self.renew()
-        self.judge()
+        self.judge(self.network_loss())
         return self.mlp.epochs(FIRST, OTHERS)
+
+    def network_loss(self) -> float:
+        """Mean cross-entropy of the network: ``a`` and ``z`` have no part in it."""
+        h = torch.add(self.c[0], self.b[0], out=self._r[0])
+        for W, b, room in zip(self.W[1:], self.b[1:], self._r[1:], strict=True):
+            h = torch.addmm(b, h.relu_(), W.T, out=room)
+        return cross_entropy(h, self.y).item()
 
     def lagrangian(self) -> float:
         """``Σ CE + <u, r> + (ρ/2)‖r‖²`` with the terms of the hidden layers."""
         rho, last = self.penalties.rho, self.last
         total = cross_entropy(self.z[last], self.y, reduction="sum").double().item()
         total -= _square(self.u) / (2 * rho)  # <u, r> + (ρ/2)‖r‖² = (ρ/2)(‖r + u/ρ‖² − ‖u/ρ‖²)
-        for l in range(last + 1):
-            total += rho / 2 * _square(self.residual(l))
-            if l < last:
-                gap = torch.clamp(self.z[l], min=0, out=self._r[l]).sub_(self.a[l + 1])
+        for i in range(last + 1):
+            total += rho / 2 * _square(self.residual(i))
+            if i < last:
+                gap = torch.clamp(self.z[i], min=0, out=self._r[i]).sub_(self.a[i + 1])
                 total += rho / 2 * _square(gap)
         return total
+
+    def gap(self) -> float:
+        """``‖z_L − W_L a_{L−1} − b_L‖``: how far the constraint is from being met."""
+        return _norm(self.z[self.last] - self.c[self.last] - self.b[self.last])
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -209,13 +218,6 @@ class DLADMM:
         self.iterations, self.loss = state["iterations"], state["loss"]
         self.penalties = Penalties(**state["penalties"])
         self.renew()
-
-    def _loss(self) -> float:
-        """Mean cross-entropy of the network: ``a`` and ``z`` have no part in it."""
-        h = torch.add(self.c[0], self.b[0], out=self._r[0])
-        for W, b, room in zip(self.W[1:], self.b[1:], self._r[1:], strict=True):
-            h = torch.addmm(b, h.relu_(), W.T, out=room)
-        return cross_entropy(h, self.y).item()
 
 
 def doubled(first: float, enough: float) -> float:
@@ -242,26 +244,35 @@ def start(mlp: Perceptron, std: float) -> None:
 def make(problem: Problem, setting: Setting, name: str = "dladmm") -> DLADMM:
     mlp = perceptron(problem, name)
     start(mlp, setting["std"])
-    names = ("rho", "theta", "tau", "highest")
-    return DLADMM(mlp, Penalties(**{key: float(setting[key]) for key in names}))
+    rho, theta, tau, highest = (float(setting[key]) for key in ("rho", "theta", "tau", "highest"))
+    return DLADMM(mlp, Penalties(rho, theta, tau, highest))
 
 
 def _build(problem: Problem, setting: Setting) -> Trainer:
     return LayerWiseTrainer(make(problem, setting), problem.epoch_steps)
 
 
+def _blocks(x: Tensor) -> tuple[Tensor, ...]:
+    return torch.split(x, ROWS)
+
+
+def _norm(x: Tensor) -> float:
+    return float(vector_norm(x))
+
+
 def _square(x: Tensor) -> float:
-    return vector_norm(x).item() ** 2
+    return _norm(x) ** 2
 
 
 def _ratio(x: Tensor, y: Tensor) -> float:
     """``‖x‖²/‖y‖²``, and nought where there is no direction to go in."""
-    norm = vector_norm(y).item()
-    return (vector_norm(x).item() / norm) ** 2 if norm else 0.0
+    return (_norm(x) / _norm(y)) ** 2 if _norm(y) else 0.0
 
 
 DEFAULTS = {"rho": 1e-6, "theta": 1.0, "tau": 1.0, "highest": 0.1, "std": 0.1}
-SPACE = {"rho": Range(1e-6, 1e-3)}
+# From where the public code starts to where it stops raising. Its first θ of 1 suits the curvature
+# of tens of thousands of samples; a small set needs a higher ρ to move at all.
+SPACE = {"rho": Range(1e-6, 0.1)}
 
 METHODS = (
     Method(
@@ -271,5 +282,6 @@ METHODS = (
         _build,
         DEFAULTS,
         SPACE,
+        paper=own_settings,
     ),
 )

@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from badm.bench.method import Work
+from badm.bench.method import Setting, Work
+from badm.bench.paper import Paper
 
 
 class Algorithm(Protocol):
@@ -52,3 +53,8 @@ class LayerWiseTrainer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps = state["steps"]
         self.algorithm.load_state_dict(state["algorithm"])
+
+
+def own_settings(paper: Paper) -> Setting:
+    """What the paper states of a task are learning rates and penalties of others."""
+    return {}

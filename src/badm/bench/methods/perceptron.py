@@ -72,7 +72,9 @@ and this model has BatchNorm1d
         raise refuse("does not alternate between the two from a first to a last linear layer")
     if any(layer.bias is None for layer in layers):
         raise refuse("has a layer without bias")
-    if len(set(layers)) < len(layers) or not all(p.requires_grad for p in problem.module.parameters()):
+    if len(set(layers)) < len(layers) or not all(
+        p.requires_grad for p in problem.module.parameters()
+    ):
         raise refuse("has shared or frozen layers")
     return Perceptron(layers, *_training_set(problem, method, layers, flatten))
 

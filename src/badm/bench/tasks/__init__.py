@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import importlib.util
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,9 +13,21 @@ from types import ModuleType
 
 from badm.bench.faults import TaskError, place
 from badm.bench.task import Scale, Task, check
+from badm.bench.tasks.bbbp import Bbbp, BbbpPadded
 from badm.bench.tasks.digits import Digits
+from badm.bench.tasks.mnist_mlp import FashionMlp, FashionMlpSigmoid, MnistMlp, MnistMlpSigmoid
+from badm.bench.tasks.node_classification import TASKS as NODE_TASKS
 
-TASKS: dict[str, Callable[[Scale], Task]] = {"digits": Digits}
+TASKS: dict[str, Callable[[Scale], Task]] = {
+    "digits": Digits,
+    **NODE_TASKS,
+    "bbbp": Bbbp,
+    "bbbp-padded": BbbpPadded,
+    "mnist-mlp": MnistMlp,
+    "mnist-mlp-sigmoid": MnistMlpSigmoid,
+    "fashion-mlp": FashionMlp,
+    "fashion-mlp-sigmoid": FashionMlpSigmoid,
+}
 
 
 class UnknownTask(ValueError):
@@ -41,9 +53,9 @@ def find(source: str, scale: Scale = "cpu") -> Found:
     Traceback (most recent call last):
     badm.bench.tasks.UnknownTask: there is no task 'digit'; did you mean digits? ...
     """
-    path, _, wanted = source.partition(".py")
-    if source.endswith(".py") or wanted.startswith(":"):
-        return _in_file(Path(f"{path}.py"), wanted[1:], scale)
+    in_file = re.fullmatch(r"(.*\.py)(?::(.*))?", source)
+    if in_file:
+        return _in_file(Path(in_file[1]), in_file[2] or "", scale)
     if source not in TASKS:
         raise UnknownTask(
             f"there is no task {source!r}; {suggestion(source, TASKS)}`badm list tasks` shows all, "
@@ -67,7 +79,9 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 def _in_file(path: Path, wanted: str, scale: Scale) -> Found:
     if not path.is_file():
         raise UnknownTask(f"there is no file {path}")
-    classes = _classes(_module(path), path)
+    content = path.read_bytes()
+    version = hashlib.sha256(content).hexdigest()[:12]
+    classes = _classes(_module(path, content, version), path)
     if wanted:
         chosen = [c for c in classes if getattr(c, "name", "") == wanted]
     else:
@@ -81,36 +95,45 @@ def _in_file(path: Path, wanted: str, scale: Scale) -> Found:
         )
     try:
         task = chosen[0](scale)
+    except Exception as error:
+        where = place(error, str(path.absolute()))
+        raise TaskError(
+            f"{path}: {chosen[0].__name__}({scale!r}) raised {type(error).__name__}: {error} "
+            f"({where})"
+        ) from error
+    try:
         check(task)
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise TaskError(f"{path}: {error}") from None
-    version = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     inside = any(getattr(c, "name", "") == task.after for c in classes)
     before = f"{path}:{task.after}" if inside else task.after
     return Found(f"{path}:{task.name}", task, version, before)
 
 
-def _module(path: Path) -> ModuleType:
-    """The file as a module; a file is read once in a process."""
-    name = f"badm_task_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+def _module(path: Path, content: bytes, version: str) -> ModuleType:
+    """The file as a module, made once in a process for each version of it."""
+    file = path.absolute()
+    name = f"badm_task_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}_{version}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(name)
+    module.__file__ = str(file)
     sys.modules[name] = module
-    sys.path.insert(0, str(path.resolve().parent))  # so that it can import its neighbours
+    folder = str(file.parent)
+    sys.path.insert(0, folder)  # so that it can import its neighbours
     try:
-        spec.loader.exec_module(module)
+        # Not by an importer: that would take an older version from its cache for this one.
+        exec(compile(content, str(file), "exec", dont_inherit=True), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
+        where = "" if isinstance(error, SyntaxError) else f" ({place(error, str(file))})"
         raise TaskError(
-            f"{path} cannot be imported: {type(error).__name__}: {error} "
-            f"({place(error, str(path))})"
+            f"{path} cannot be imported: {type(error).__name__}: {error}{where}"
         ) from error
     finally:
-        sys.path.pop(0)
+        sys.path.remove(folder)
+    if folder not in sys.path:
+        sys.path.append(folder)  # for imports in functions
     return module
 
 

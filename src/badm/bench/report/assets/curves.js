@@ -19,7 +19,7 @@ function addCurves() {
     { value: "steps", label: "steps" }, { value: "seconds", label: "seconds" },
   ]);
   const drawY = axis("y-axis", "y", () => [
-    { value: "close", label: "close-up" },
+    { value: "close", label: "zoom" },
     { value: "linear", label: "linear" },
     { value: "log", label: "logarithmic", disabled: !allPositive() },
   ]);
