@@ -22,7 +22,7 @@ def seed_everything(seed: int, purpose: int, step: int = 0, player: int = 0) -> 
     number = int(state[0])
     # Not torch.manual_seed: it looks for every kind of accelerator, at a tenth of a small step.
     torch.default_generator.manual_seed(number)
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(number)
     random.seed(number)
     np.random.seed(number & 0xFFFFFFFF)  # noqa: NPY002 (what tasks of users draw from)

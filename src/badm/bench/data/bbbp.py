@@ -1,0 +1,188 @@
+"""BBBP of MoleculeNet: molecules, and whether each passes the blood-brain barrier."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import importlib
+import io
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from badm.bench.data.dataset import FetchFailed, Problem, Report
+from badm.bench.data.hub import MissingLibrary
+from badm.bench.data.molecules import Molecules, merge
+from badm.bench.data.smiles import NotAMolecule, read_smiles
+
+FILE = "BBBP.csv"
+SHA256 = "d07a38487aeac5cee5508413e468043ef3097451d2a112701c2d60be9ec6b662"
+SECONDS = 30  # without an answer
+SMILES, LABEL, NAME = "smiles", "p_np", "name"
+
+
+class CsvError(ValueError):
+    """A file that is not as it should be; the message names it, the line and the field."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One molecule of the file. ``name`` is for messages."""
+
+    line: int
+    name: str
+    smiles: str
+    label: float
+
+    def __str__(self) -> str:
+        return f"{self.name} (line {self.line})" if self.name else f"line {self.line}"
+
+
+@dataclass(frozen=True)
+class Bbbp:
+    """What a file holds: the molecules that could be read, and the row that each was."""
+
+    molecules: Molecules
+    rows: Tensor
+    count: int  # of all rows
+    notes: tuple[str, ...]
+
+    def of_rows(self, rows: Tensor) -> Molecules:
+        """The molecules of those rows, in that order, as far as they could be read."""
+        place = torch.full((self.count,), -1)
+        place[self.rows] = torch.arange(len(self.rows))
+        return self.molecules.pick(place[rows][place[rows] >= 0])
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a CSV file with the columns ``smiles`` and ``p_np``, and perhaps ``name``.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "two.csv"
+    ...     _ = file.write_text("name,p_np,smiles\\nethanol,1,CCO\\n")
+    ...     read_rows(file)
+    [Row(line=2, name='ethanol', smiles='CCO', label=1.0)]
+    """
+    reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+    rows = []
+    try:
+        header = next(reader)
+        smiles, label = (_column(path, header, name) for name in (SMILES, LABEL))
+        name = header.index(NAME) if NAME in header else None
+        line = reader.line_num + 1  # a quoted field may go over several lines
+        for fields in reader:
+            if fields:
+                where = f"{path}, line {line}"
+                if len(fields) != len(header):
+                    raise CsvError(f"{where}: {len(fields)} fields for {len(header)} columns")
+                if not fields[smiles].strip():
+                    raise CsvError(f"{where}, field {SMILES}: is empty")
+                if fields[label].strip() not in ("0", "1"):
+                    raise CsvError(f"{where}, field {LABEL}: must be 0 or 1, got {fields[label]!r}")
+                called = "" if name is None else fields[name].strip()
+                rows.append(Row(line, called, fields[smiles].strip(), float(fields[label])))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise CsvError(f"{path}, line {reader.line_num}: {error}") from error
+    if not rows:
+        raise CsvError(f"{path} has a header and no molecules")
+    return rows
+
+
+def read(path: Path) -> Bbbp:
+    """The molecules of a file. What RDKit does not take as it is, the notes tell by name."""
+    rows = read_rows(path)
+    molecules, kept, altered, unread = [], [], [], []
+    for number, row in enumerate(rows):
+        try:
+            one = read_smiles(row.smiles, row.label)
+        except NotAMolecule:
+            unread.append(row)
+            continue
+        molecules.append(one.molecule)
+        kept.append(number)
+        if one.left_out:
+            altered.append((row, one.left_out))
+    if not molecules:
+        raise CsvError(f"{path}, field {SMILES}: none of {len(rows)} is a molecule to RDKit")
+    notes = []
+    if unread:
+        notes.append(
+            f"RDKit cannot read {len(unread)} of {len(rows):,} SMILES, which are left out: "
+            f"{_listed(unread)}"
+        )
+    for step in sorted({step for _, step in altered}):
+        those = [row for row, failed in altered if failed == step]
+        notes.append(
+            f"{len(those)} of {len(rows):,} SMILES fail RDKit's check of {step} and are read "
+            f"without it, as in the public example: {_listed(those)}"
+        )
+    return Bbbp(merge(molecules), torch.tensor(kept), len(rows), tuple(notes))
+
+
+def check(folder: Path) -> list[Problem]:
+    """What is wrong with the file of a folder."""
+    place = f"{folder.name}/{FILE}"
+    try:
+        read_rows(folder / FILE)
+        found = hashlib.sha256((folder / FILE).read_bytes()).hexdigest()
+    except (CsvError, OSError) as error:
+        return [Problem(place, "corrupt", str(error))]
+    if found != SHA256:
+        return [Problem(place, "corrupt", "does not have the checksum of MoleculeNet's file")]
+    return []
+
+
+def fetch(folder: Path, report: Report | None) -> None:
+    """Get the file with PyTorch Geometric (extra ``badm[graph]``), which knows where it is."""
+    try:
+        data = importlib.import_module("torch_geometric.data")
+        datasets = importlib.import_module("torch_geometric.datasets")
+    except ModuleNotFoundError as error:
+        raise MissingLibrary(
+            f'fetching needs the library {error.name}: pip install "badm[graph]" brings it'
+        ) from error
+    # Not by making a MoleculeNet: that would also compute features that nobody needs here.
+    address = datasets.MoleculeNet.url.format(FILE)
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(SECONDS)  # the library itself would wait for ever
+    try:
+        data.download_url(address, str(folder), log=False)
+    except (OSError, ValueError, HTTPException) as error:
+        raise FetchFailed(f"{address} could not be had ({error})") from error
+    finally:
+        socket.setdefaulttimeout(before)
+    if report:
+        report("files", 1, 1)
+
+
+def _text(path: Path) -> str:
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise CsvError(
+            f"{path}, line {line}: must be UTF-8, got the byte 0x{content[error.start]:02x}"
+        ) from error
+    if not text.strip():
+        raise CsvError(f"{path} is empty")
+    return text
+
+
+def _column(path: Path, header: Sequence[str], name: str) -> int:
+    if header.count(name) != 1:
+        amount = "more than one column" if name in header else "no column"
+        raise CsvError(f"{path}, line 1: {amount} {name!r} among {', '.join(header)}")
+    return header.index(name)
+
+
+def _listed(rows: Sequence[Row], most: int = 20) -> str:
+    names = ", ".join(map(str, rows[:most]))
+    return names if len(rows) <= most else f"{names} and {len(rows) - most} more"

@@ -1,0 +1,84 @@
+"""SMILES, the text form of molecules, made into graphs by RDKit (extra ``badm[graph]``)."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from badm.bench.data.molecules import Molecules, atom_features, bond_kind, graph
+
+
+class MissingRDKit(ImportError):
+    """RDKit is not installed; the message says how it is."""
+
+
+class NotAMolecule(ValueError):
+    """RDKit can make nothing of a SMILES."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """A molecule, and the step of RDKit's checks that it failed and was read without."""
+
+    molecule: Molecules
+    left_out: str | None
+
+
+def read_smiles(smiles: str, label: float = 0.0) -> Read:
+    """Parse, sanitise, and if a step of that fails do it again without this step.
+
+    >>> ethanol = read_smiles("CCO").molecule
+    >>> len(ethanol.atoms), len(ethanol.kinds)
+    (3, 7)
+    """
+    chem = _rdkit()
+    steps = chem.SanitizeFlags
+    parsed = chem.MolFromSmiles(smiles, sanitize=False)
+    if parsed is None or not parsed.GetNumAtoms():
+        raise NotAMolecule(f"{smiles!r} is not a SMILES of at least one atom")
+    failed = chem.SanitizeMol(parsed, catchErrors=True)
+    if failed != steps.SANITIZE_NONE:
+        again = chem.SanitizeMol(parsed, steps.SANITIZE_ALL ^ failed, catchErrors=True)
+        if again != steps.SANITIZE_NONE:
+            raise NotAMolecule(f"{smiles!r} fails {_name(failed)} and then {_name(again)}")
+    chem.AssignStereochemistry(parsed, cleanIt=True, force=True)
+    left_out = None if failed == steps.SANITIZE_NONE else _name(failed)
+    return Read(_graph(parsed, label), left_out)
+
+
+def _graph(parsed: Any, label: float) -> Molecules:
+    atoms = [
+        atom_features(
+            atom.GetSymbol(),
+            atom.GetTotalValence(),
+            atom.GetTotalNumHs(),
+            atom.GetHybridization().name.lower(),
+        )
+        for atom in parsed.GetAtoms()
+    ]
+    bonds = [
+        (
+            bond.GetBeginAtomIdx(),
+            bond.GetEndAtomIdx(),
+            bond_kind(bond.GetBondType().name.lower(), bond.GetIsConjugated()),
+        )
+        for bond in parsed.GetBonds()
+    ]
+    return graph(atoms, bonds, label)
+
+
+def _name(step: Any) -> str:
+    return str(step.name).removeprefix("SANITIZE_").lower()
+
+
+def _rdkit() -> Any:
+    try:
+        chem = importlib.import_module("rdkit.Chem")
+        logger = importlib.import_module("rdkit.RDLogger")
+    except ModuleNotFoundError as error:
+        raise MissingRDKit(
+            'SMILES are read with RDKit, which is not installed: pip install "badm[graph]"'
+        ) from error
+    logger.DisableLog("rdApp.*")  # what fails is told by us, with its name
+    return chem

@@ -1,0 +1,169 @@
+"""A message-passing network over molecules, with the layers and the initialisation of Keras."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, pad, scaled_dot_product_attention
+
+from badm.bench.data.molecules import (
+    ATOM_WIDTH,
+    BOND_WIDTH,
+    Molecules,
+    bond_features,
+    ranges,
+    starts,
+)
+from badm.bench.models.keras_layers import Dense
+
+WIDTH = 64  # of an atom's state
+STEPS = 4
+HEADS, KEY_WIDTH = 8, 64
+HIDDEN = 512
+EPSILON = 1e-3  # of LayerNorm, in Keras
+GROUP = 8  # molecules whose attention is computed at once
+
+
+class MoleculeNetwork(nn.Module):
+    """One logit for each molecule: messages along bonds, self-attention among atoms, a mean.
+
+    The mean is over the atoms of a molecule or, with ``padded_mean``, over as many positions as the
+    largest molecule of the batch has atoms, padding included. Then the logit of a molecule depends
+    on the others of its batch.
+
+    >>> from badm.bench.data.synthetic_molecules import synthetic_molecules
+    >>> network = MoleculeNetwork()
+    >>> network(synthetic_molecules(5, seed=0)).shape
+    torch.Size([5])
+    >>> sum(p.numel() for p in network.parameters())
+    290561
+    """
+
+    def __init__(self, padded_mean: bool = False) -> None:
+        super().__init__()
+        self.messages = Messages()
+        self.readout = Readout(padded_mean)
+        self.hidden = Dense(WIDTH, HIDDEN)
+        self.output = Dense(HIDDEN, 1)
+
+    def forward(self, molecules: Molecules) -> Tensor:
+        states = self.messages(molecules)
+        pooled = self.readout(states, molecules.atom_counts)
+        logits: Tensor = self.output(self.hidden(pooled).relu())
+        return logits[:, 0]
+
+
+class Messages(nn.Module):
+    """Four times: hear the neighbours, each through the matrix of its bond, and change state."""
+
+    table: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", bond_features(), persistent=False)
+        self.edge = Dense(BOND_WIDTH, WIDTH * WIDTH)
+        # Keras's cell has the same equations, with its gates in the order z, r, h; torch's r, z, n.
+        self.update = nn.GRUCell(WIDTH, WIDTH)
+        nn.init.xavier_uniform_(self.update.weight_ih)
+        nn.init.orthogonal_(self.update.weight_hh)
+        nn.init.zeros_(self.update.bias_ih)
+        nn.init.zeros_(self.update.bias_hh)
+
+    def forward(self, molecules: Molecules) -> Tensor:
+        # One matrix for each kind of bond instead of one for each bond: equal, and far less work.
+        matrices = self.edge(self.table).view(-1, WIDTH, WIDTH)
+        by_kind = molecules.kinds.argsort(stable=True)
+        receivers, senders = molecules.receivers[by_kind], molecules.senders[by_kind]
+        counts = molecules.kinds.bincount(minlength=len(matrices)).tolist()
+        states = pad(molecules.atoms, (0, WIDTH - ATOM_WIDTH))
+        for _ in range(STEPS):
+            heard = zip(torch.split(states[senders], counts), matrices, strict=True)
+            sent = torch.cat([linear(state, matrix) for state, matrix in heard])
+            summed = torch.zeros_like(states).index_add(0, receivers, sent)
+            states = self.update(summed, states)
+        return states
+
+
+class Readout(nn.Module):
+    """A transformer layer over the atoms of each molecule, and their mean."""
+
+    def __init__(self, padded_mean: bool) -> None:
+        super().__init__()
+        self.padded_mean = padded_mean
+        self.attention = Attention()
+        self.first_norm = nn.LayerNorm(WIDTH, EPSILON)
+        self.hidden = Dense(WIDTH, HIDDEN)
+        self.project = Dense(HIDDEN, WIDTH)
+        self.second_norm = nn.LayerNorm(WIDTH, EPSILON)
+
+    def forward(self, states: Tensor, atoms: Tensor) -> Tensor:
+        """``atoms`` says how many of the states belong to each molecule."""
+        molecule = torch.arange(len(atoms)).repeat_interleave(atoms)
+        rows, shares = atoms, 1 / atoms[molecule]
+        if self.padded_mean:
+            # The positions of padding are all alike: one row of zeros stands for all there are.
+            longest = int(atoms.max())
+            rows = atoms + 1
+            places = torch.arange(len(states)) + molecule
+            states = states.new_zeros(int(rows.sum()), WIDTH).index_copy(0, places, states)
+            molecule = torch.arange(len(atoms)).repeat_interleave(rows)
+            shares = torch.full((len(states),), 1 / longest)
+            shares[rows.cumsum(0) - 1] = (longest - atoms) / longest
+        x = self.first_norm(states + self.attention(states, rows, atoms))
+        x = self.second_norm(x + self.project(self.hidden(x).relu()))
+        pooled: Tensor = x.new_zeros(len(atoms), WIDTH)
+        return pooled.index_add(0, molecule, shares[:, None] * x)
+
+
+class Attention(nn.Module):
+    """Self-attention inside each molecule, with heads as wide as the whole state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        inner = HEADS * KEY_WIDTH
+        self.query, self.key, self.value = (Dense(WIDTH, inner) for _ in range(3))
+        self.merge = Dense(inner, WIDTH)
+        # The Keras of 2024 takes these kernels, (64, 8, 64) and (8, 64, 64), for convolutions: the
+        # first axis counts positions, and Glorot's limit is smaller than for the matrices they are.
+        # Since 2026 (its pull request 22789) it does so no longer.
+        for layer in (self.query, self.key, self.value):
+            _uniform(layer, math.sqrt(6 / (WIDTH * (HEADS + KEY_WIDTH))))
+        _uniform(self.merge, math.sqrt(6 / (HEADS * (KEY_WIDTH + WIDTH))))
+
+    def forward(self, states: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
+        """Of each molecule's ``rows`` all ask, and the first ``keys`` answer."""
+        # Molecules of similar size together: each group is padded to its own largest only.
+        order = rows.argsort(stable=True)
+        rows_of, keys_of = rows[order], keys[order]
+        sorted_states = ranges(starts(rows)[order], rows_of)
+        chosen = states[sorted_states]
+        groups = torch.split(rows_of, GROUP)
+        sizes = [int(group.sum()) for group in groups]
+        asked, answers, values = (
+            torch.split(layer(chosen), sizes) for layer in (self.query, self.key, self.value)
+        )
+        mixed = map(_attend, asked, answers, values, groups, torch.split(keys_of, GROUP))
+        merged: Tensor = self.merge(torch.cat(list(mixed)))
+        return merged[sorted_states.argsort()]
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
+    molecules, longest = len(rows), int(rows.max())
+    places = ranges(longest * torch.arange(molecules), rows)
+
+    def padded(x: Tensor) -> Tensor:
+        empty = x.new_zeros(molecules * longest, x.shape[1])
+        grid = empty.index_copy(0, places, x)
+        return grid.view(molecules, longest, HEADS, KEY_WIDTH).transpose(1, 2)
+
+    is_key = torch.arange(longest) < keys[:, None]
+    mixed = scaled_dot_product_attention(
+        padded(query), padded(key), padded(value), attn_mask=is_key[:, None, None, :]
+    )
+    return mixed.transpose(1, 2).reshape(molecules * longest, -1)[places]
+
+
+def _uniform(layer: nn.Linear, limit: float) -> None:
+    nn.init.uniform_(layer.weight, -limit, limit)
