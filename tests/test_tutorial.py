@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import subprocess
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def typed(command: str, folder: Path) -> str:
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    name, *arguments = shlex.split(command)
+    program = Path(sysconfig.get_path("scripts")) / name  # whether or not it is on the PATH
     done = subprocess.run(
-        shlex.split(command), cwd=folder, env=environment, capture_output=True, text=True
+        [program, *arguments], cwd=folder, env=environment, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr.strip()) == (0, "")
     return done.stdout
