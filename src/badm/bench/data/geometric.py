@@ -1,0 +1,123 @@
+"""Fetching graphs with PyTorch Geometric (extra ``badm[graph]``): its sources, and its download.
+
+What it makes of them is not taken over: it would unpickle Planetoid's files, make the features of
+Physics dense and all counts one. Its Attributed Graph collection has Cora and Citeseer as LINQS
+published them, with the direction of each citation; its Planetoid does not.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from badm.bench.data.archives import unpack
+from badm.bench.data.dataset import FetchFailed, Report
+from badm.bench.data.graph_facts import GRAPHS
+from badm.bench.data.hub import MissingLibrary
+
+if TYPE_CHECKING:
+    from badm.bench.data.graphs import Graph
+
+
+def fetch(name: str, folder: Path, report: Report | None) -> None:
+    """Write ``<name>.npz`` into a folder."""
+    from badm.bench.data.graphs import write
+
+    data, sources = _library("torch_geometric.data"), _library("torch_geometric.datasets")
+    with TemporaryDirectory(prefix=".graph-", dir=folder.parent) as temporary:
+        try:
+            graph = SOURCES[name](name, sources, data.download_url, Path(temporary))
+        # The library raises errors of its own, of urllib and of fsspec.
+        except Exception as error:
+            reason = (str(error).strip() or "no reason given").splitlines()[0]
+            raise FetchFailed(
+                f"{name} could not be had through PyTorch Geometric "
+                f"({type(error).__name__}: {reason})"
+            ) from error
+        write(folder / f"{name}.npz", graph)
+    if report:
+        report("graphs", 1, 1)
+
+
+def _citations(name: str, sources: Any, download: Callable[..., str], folder: Path) -> Graph:
+    """Cora and Citeseer: a zip file of features, citations and labels, numbered from 1."""
+    import numpy as np
+    import torch
+    from scipy.sparse import csr_array, load_npz
+
+    from badm.bench.data.graphs import Graph, ones
+
+    source = sources.AttributedGraphDataset
+    url = source.url.format(source.datasets[name])
+    archive = download(url, str(folder), log=False, filename=f"{name}.zip")
+    unpack(Path(archive), folder / "unpacked")
+    (features_file,) = (folder / "unpacked").rglob("attrs.npz")
+    features = csr_array(load_npz(features_file), dtype=np.float32)
+    features.sum_duplicates()
+    labels, edges = (
+        np.array(
+            [line.replace(",", " ").split() for line in file.read_text().splitlines()], np.int64
+        )
+        for file in map(features_file.with_name, ("labels.txt", "edgelist.txt"))
+    )
+    labels = labels[:, 1]  # in the order of the nodes, which the first column numbers
+    adjacency = ones(edges[:, 0], edges[:, 1], len(labels))
+    # The collection does not say which end cites; the longest list of references does.
+    if np.bincount(edges[:, 1]).max() == GRAPHS[name].longest_row:
+        adjacency = adjacency.T.tocsr()
+    return Graph(adjacency, features, torch.from_numpy(labels - labels.min()))
+
+
+def _symmetric(name: str, sources: Any, download: Callable[..., str], folder: Path) -> Graph:
+    """The others: one npz file, whose links are taken both ways, without loops."""
+    import numpy as np
+    import torch
+    from scipy.sparse import csr_array
+
+    from badm.bench.data.graphs import Graph, ones
+
+    urls = {
+        "pubmed": sources.CitationFull.url.format("pubmed"),
+        "cs": sources.Coauthor.url.rstrip("/") + "/ms_academic_cs.npz",
+        "physics": sources.Coauthor.url.rstrip("/") + "/ms_academic_phy.npz",
+        "computers": sources.Amazon.url.rstrip("/") + "/amazon_electronics_computers.npz",
+    }
+    file = download(urls[name], str(folder), log=False, filename="source.npz")
+    with np.load(file, allow_pickle=False) as fields:
+        parts = {
+            prefix: [fields[f"{prefix}_{part}"] for part in ("data", "indices", "indptr", "shape")]
+            for prefix in ("adj", "attr")
+        }
+        labels = fields["labels"].astype(np.int64)
+    *adjacency, shape = parts["adj"]
+    links = csr_array(tuple(adjacency), shape=tuple(shape)).tocoo()
+    *values, shape = parts["attr"]
+    features = csr_array(tuple(values), shape=tuple(shape)).astype(np.float32)
+    features.sum_duplicates()
+    features.eliminate_zeros()
+    far = links.row != links.col
+    rows, columns = links.row[far], links.col[far]
+    both = np.concatenate([rows, columns]), np.concatenate([columns, rows])
+    return Graph(ones(*both, len(labels)), features, torch.from_numpy(labels))
+
+
+SOURCES: dict[str, Callable[[str, Any, Callable[..., str], Path], Graph]] = {
+    "cora": _citations,
+    "citeseer": _citations,
+    "pubmed": _symmetric,
+    "cs": _symmetric,
+    "physics": _symmetric,
+    "computers": _symmetric,
+}
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingLibrary(
+            f'fetching needs the library {error.name}: pip install "badm[graph]" brings it'
+        ) from error

@@ -1,0 +1,1 @@
+"""Networks of the tasks, as Keras builds them."""

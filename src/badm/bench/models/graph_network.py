@@ -1,0 +1,113 @@
+"""The graph network of the node tasks, whose forward pass covers the whole graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor, nn
+
+from badm.bench.models.feed_forward import UNITS, InputBlock, block
+from badm.bench.models.keras_layers import Dense
+from badm.bench.models.sparse_input import moments, sparse_product
+
+Weights = Literal["edges", "degree"]
+Messages = Literal["edge", "sender"]
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Who hears whom. All edges into one node weigh the same, so that it is the sum they scale."""
+
+    matrix: csr_array  # row: receiver, column: sender
+    receivers: Tensor
+    senders: Tensor
+    weights: Tensor  # by receiver, as a column
+
+    @classmethod
+    def of(cls, adjacency: csr_array, weights: Weights = "edges") -> Edges:
+        """Edges of weight 1/|E| each, or with ``"degree"`` 1 / the number of those into a node.
+
+        >>> adjacency = csr_array(np.array([[0, 1, 1], [0, 0, 1], [0, 0, 0]], np.float32))
+        >>> Edges.of(adjacency).weights.flatten().tolist() == [1 / np.float32(3)] * 3
+        True
+        >>> Edges.of(adjacency, "degree").weights.flatten().tolist()
+        [0.5, 1.0, 1.0]
+        """
+        degrees = np.diff(adjacency.indptr)
+        scale = 1 / np.maximum(degrees, 1) if weights == "degree" else np.full(len(degrees), 1.0)
+        if weights == "edges":
+            scale /= max(1, adjacency.nnz)
+        return cls(
+            matrix=adjacency,
+            receivers=torch.from_numpy(np.repeat(np.arange(len(degrees)), degrees)),
+            senders=torch.from_numpy(adjacency.indices.astype(np.int64)),
+            weights=torch.from_numpy(scale).float()[:, None],
+        )
+
+
+class GraphConvolution(nn.Module):
+    """Messages from senders, summed by receivers; beside a node's own state through a block.
+
+    With ``messages="edge"`` a message goes through BatchNorm and dropout once for each edge, as in
+    the Keras example; with ``"sender"`` once for each node, whose receivers all hear the same. In
+    evaluation there is neither, and the two are one.
+    """
+
+    def __init__(self, messages: Messages = "edge") -> None:
+        super().__init__()
+        self.messages = messages
+        self.prepare = block(UNITS)
+        self.update = block(2 * UNITS)
+
+    def forward(self, x: Tensor, edges: Edges) -> Tensor:
+        if self.training and self.messages == "edge":
+            said = self.prepare(x.index_select(0, edges.senders))
+            heard = torch.zeros_like(x).index_add(0, edges.receivers, said)
+        else:
+            heard = sparse_product(edges.matrix, self.prepare(x))
+        return unit_rows(self.update(torch.cat([x, heard * edges.weights], 1)))
+
+
+class GraphNetwork(nn.Module):
+    """A block, two graph convolutions with skips, a block, and linear logits of some nodes.
+
+    Features and edges are constants of the model and no part of its ``state_dict``. ``masks`` is
+    that of :class:`SparseInput`.
+    """
+
+    def __init__(
+        self,
+        features: csr_array,
+        edges: Edges,
+        classes: int,
+        messages: Messages = "edge",
+        masks: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.features, self.edges = features, edges
+        self.moments = moments(features)
+        self.before = InputBlock(features.shape[1], masks)
+        self.convolutions = nn.ModuleList(GraphConvolution(messages) for _ in range(2))
+        self.after = block(UNITS)
+        self.logits = Dense(UNITS, classes)
+
+    def forward(self, nodes: Tensor) -> Tensor:
+        x = self.before(self.features, self.moments)
+        for convolution in self.convolutions:
+            x = x + convolution(x, self.edges)
+        logits: Tensor = self.logits(self.after(x)[nodes])
+        return logits
+
+
+def unit_rows(x: Tensor) -> Tensor:
+    """Each row divided by its length, as ``tf.nn.l2_normalize`` does.
+
+    >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    return x * (x * x).sum(1, keepdim=True).clamp(min=1e-12).rsqrt()

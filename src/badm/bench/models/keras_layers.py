@@ -1,0 +1,92 @@
+"""Layers that start, normalise and count as those of Keras do.
+
+Where Keras and torch differ, the tasks of the paper follow Keras: kernels start Glorot uniform and
+biases at zero, BatchNorm has its constants and keeps the biased variance.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Dense(nn.Linear):
+    """A dense layer that starts as in Keras.
+
+    >>> layer = Dense(1000, 10)
+    >>> bool(layer.weight.abs().max() <= (6 / 1010) ** 0.5), layer.bias.abs().max().item()
+    (True, 0.0)
+    """
+
+    def reset_parameters(self) -> None:
+        start(self)
+
+
+def start(layer: nn.Linear) -> nn.Linear:
+    """Give a layer the weights it has in Keras at first: kernel Glorot uniform, bias zero."""
+    nn.init.xavier_uniform_(layer.weight)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch normalisation with Keras's constants, over all axes but the second.
+
+    The running averages move by 0.01, the variance is that of the batch itself (torch would take
+    its unbiased estimate), and a batch of one sample is as good as any other.
+
+    >>> norm = BatchNorm(1)
+    >>> norm(torch.tensor([[0.0], [2.0]])).flatten().tolist()
+    [-0.9995003938674927, 0.9995003938674927]
+    >>> round(norm.running_mean.item(), 4), round(norm.running_var.item(), 4)  # from 0 and 1
+    (0.01, 1.0)
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+
+    def __init__(self, features: int, *, affine: bool = True) -> None:
+        super().__init__(features, eps=1e-3, momentum=0.01, affine=affine)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return functional.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+            )
+        # functional.batch_norm would not tell the statistics of the batch.
+        out, mean, inverse_std = torch.native_batch_norm(
+            x, self.weight, self.bias, None, None, True, 0.0, self.eps
+        )
+        self.observe(mean.detach(), (inverse_std.detach() ** -2 - self.eps).clamp_(min=0))
+        return out
+
+    def observe(self, mean: Tensor, variance: Tensor) -> None:
+        """Take the statistics of a batch into the running averages."""
+        with torch.no_grad():
+            self.num_batches_tracked += 1
+            share = self.momentum
+            if share is None:  # torch's word for the plain mean over all batches
+                share = 1 / self.num_batches_tracked.item()
+            self.running_mean.lerp_(mean, share)
+            self.running_var.lerp_(variance, share)
+
+
+def parameter_counts(module: nn.Module) -> tuple[int, int]:
+    """All numbers of a model and those that are trained, as ``keras.Model.summary`` counts them.
+
+    The running averages of BatchNorm are among the former, its batch counter is not.
+
+    >>> parameter_counts(nn.Sequential(Dense(3, 2), BatchNorm(2)))
+    (16, 12)
+    """
+    trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
+    frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
+    averages = sum(
+        norm.running_mean.numel() + norm.running_var.numel()
+        for norm in module.modules()
+        if isinstance(norm, BatchNorm)
+    )
+    return trained + frozen + averages, trained
