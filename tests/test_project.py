@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -87,3 +88,15 @@ def test_the_example_trains_to_a_good_accuracy() -> None:
     last = result.stdout.splitlines()[-1]
     assert last.startswith("epoch 10")
     assert float(last.split()[-1].rstrip("%")) > 97
+
+
+def test_the_digits_table_of_the_readme_is_the_measured_one() -> None:
+    rows = json.loads(read("results/digits.json"))["rows"]
+    lines = {line.split(" | ")[0].strip("| "): line for line in read("README.md").splitlines()}
+    assert len(rows) == 14
+    for row in rows:
+        line = lines[row["method"]]
+        assert f"| {row['setting']['lr']:g} |" in line
+        assert f"{100 * row['test']['value']:.1f} %" in line
+        steps = row["steps_to_target"]["value"]
+        assert re.search(rf"\| (\*\*)?{'never' if steps is None else f'{steps:g}'}\b", line)
