@@ -5,7 +5,7 @@ extrapolates from the last few sweeps, as a secant method does in many dimension
 
 What is extrapolated here are the weights, the biases and the multiplier. The activations ``z`` and
 ``a`` are left where the sweep put them: they follow from the weights within a sweep, and a history
-of them would take ten times the memory of all of dlADMM.
+of them would take twice ``memory`` times the room that they take.
 """
 
 from __future__ import annotations

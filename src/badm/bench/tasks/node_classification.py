@@ -51,7 +51,7 @@ TRAIN = {  # nodes to train on: half of Cora, 70 % of the others, less 15 % for 
 CPU = {
     "cora": ((3000, 10), (1000, 10)),
     "citeseer": ((1200, 4), (600, 8)),
-    "pubmed": ((2300, 23), (300, 10)),
+    "pubmed": ((2300, 23), (280, 10)),
     "physics": ((1230, 41), (450, 18)),
     "cs": ((1320, 22), (220, 10)),
     "computers": ((2400, 16), (800, 20)),
