@@ -31,18 +31,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:Depreca
 MOLECULES = synthetic_molecules(11, seed=0)
 
 
-@pytest.fixture(scope="module")
-def keras(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """Keras on torch. It reads both variables as it is imported, and writes into its home."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERAS_BACKEND", "torch")
-        patch.setenv("KERAS_HOME", str(tmp_path_factory.mktemp("keras")))
-        module: ModuleType = pytest.importorskip(
-            "keras", reason="needs Keras: pip install -c constraints.txt 'keras>=3.4'"
-        )
-    return module
-
-
 def network(padded_mean: bool = False, seed: int = 0) -> MoleculeNetwork:
     """With biases that are not zero, so that none is forgotten unnoticed."""
     torch.manual_seed(seed)

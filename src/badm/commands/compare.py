@@ -12,7 +12,7 @@ from badm.bench.store import Store
 from badm.bench.workers import Workers
 from badm.commands import options
 from badm.commands.faults import FAILED, INTERRUPTED, told
-from badm.commands.output import FORMS, aside, check_outputs, write_outputs
+from badm.commands.output import aside, check_outputs, write_outputs
 from badm.commands.progress import Board
 
 # Every metric of BADM, the paper's baselines, and the strongest there are.
@@ -68,15 +68,7 @@ def compare(
     jobs: options.Jobs = None,
     threads: options.Threads = 1,
     study: options.Study = "",
-    output: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help=f"A file to write, may be repeated: {FORMS}.",
-            show_default="report.html in the folder of the runs",
-        ),
-    ] = None,
+    output: options.Outputs = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:

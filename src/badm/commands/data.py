@@ -58,20 +58,24 @@ def list_datasets(as_json: AsJson = False) -> None:
     if as_json:
         _print_json(rows)
         return
-    table = Table(title=f"Datasets in {root()}", title_justify="left")
+    console = Console()
+    wide = console.width >= 120  # else names and sizes would be squeezed by what JSON tells too
+    table = Table(title=f"Datasets in {root()}", title_justify="left", box=None, pad_edge=False)
     table.add_column("name", no_wrap=True)
     table.add_column("what", ratio=2)
-    table.add_column("tasks", ratio=1, overflow="fold")
     table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("status", max_width=12)
-    table.add_column("where", overflow="fold")
+    table.add_column("status", no_wrap=True)
+    if wide:
+        table.add_column("tasks", ratio=1, overflow="fold")
+        table.add_column("where", overflow="fold")
     for row in rows:
         colour = COLOURS.get(row["status"])
         state = f"[{colour}]{row['status']}[/{colour}]" if colour else row["status"]
         tasks = ", ".join(row["tasks"])
         size = _megabytes(row["bytes"])
-        table.add_row(row["name"], row["what"], tasks, size, state, row["folder"] or "")
-    Console().print(table)
+        more = (tasks, row["folder"] or "") if wide else ()
+        table.add_row(row["name"], row["what"], size, state, *more)
+    console.print(table)
 
 
 @app.command("verify")

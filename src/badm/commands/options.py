@@ -13,6 +13,7 @@ from badm.bench.methods import METHODS
 from badm.bench.methods import find as find_method
 from badm.bench.task import SCALES
 from badm.bench.training import SCHEDULES
+from badm.commands.output import FORMS
 
 
 def one_of(*choices: str) -> Any:
@@ -54,6 +55,17 @@ Study = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
+
+
+Outputs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help=f"A file to write, may be repeated: {FORMS}.",
+        show_default="report.html in the folder of the runs",
+    ),
+]
 
 
 def jobs_or_cores(jobs: int | None, threads: int) -> int:

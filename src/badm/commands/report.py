@@ -10,20 +10,12 @@ from badm.bench.store import Store
 from badm.commands import options
 from badm.commands.compare import show
 from badm.commands.faults import USAGE, stop, told
-from badm.commands.output import FORMS, check_outputs, write_outputs
+from badm.commands.output import check_outputs, write_outputs
 
 
 def report(
     runs: Annotated[Path, typer.Argument(help="Folder of the runs.")] = Path("runs"),
-    output: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help=f"A file to write, may be repeated: {FORMS}.",
-            show_default="report.html in the folder of the runs",
-        ),
-    ] = None,
+    output: options.Outputs = None,
     comparison: Annotated[
         Path | None,
         typer.Option(

@@ -12,7 +12,7 @@ from badm.bench.data.checksums import basis, verify
 from badm.bench.data.dataset import Dataset, FetchFailed, Files, MissingData, Problem, Report
 from badm.bench.data.fetching import NotFetched, fetch
 from badm.bench.data.folder import root
-from badm.bench.data.hub import MissingLibrary
+from badm.bench.data.libraries import MissingLibrary
 from badm.bench.data.presence import path, status
 
 __all__ = [

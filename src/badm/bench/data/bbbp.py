@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import importlib
 import io
 import socket
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from badm.bench.data.dataset import FetchFailed, Problem, Report
-from badm.bench.data.hub import MissingLibrary
+from badm.bench.data.libraries import library
 from badm.bench.data.molecules import Molecules, merge
 from badm.bench.data.smiles import NotAMolecule, read_smiles
 
@@ -141,13 +140,8 @@ def check(folder: Path) -> list[Problem]:
 
 def fetch(folder: Path, report: Report | None) -> None:
     """Get the file with PyTorch Geometric (extra ``badm[graph]``), which knows where it is."""
-    try:
-        data = importlib.import_module("torch_geometric.data")
-        datasets = importlib.import_module("torch_geometric.datasets")
-    except ModuleNotFoundError as error:
-        raise MissingLibrary(
-            f'fetching needs the library {error.name}: pip install "badm[graph]" brings it'
-        ) from error
+    data = library("torch_geometric.data", "graph")
+    datasets = library("torch_geometric.datasets", "graph")
     # Not by making a MoleculeNet: that would also compute features that nobody needs here.
     address = datasets.MoleculeNet.url.format(FILE)
     before = socket.getdefaulttimeout()

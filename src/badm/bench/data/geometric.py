@@ -7,16 +7,15 @@ published them, with the direction of each citation; its Planetoid does not.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from badm.bench.data.archives import unpack
-from badm.bench.data.dataset import FetchFailed, Report
+from badm.bench.data.dataset import Report
 from badm.bench.data.graph_facts import GRAPHS
-from badm.bench.data.hub import MissingLibrary
+from badm.bench.data.libraries import library, not_had
 
 if TYPE_CHECKING:
     from badm.bench.data.graphs import Graph
@@ -26,17 +25,14 @@ def fetch(name: str, folder: Path, report: Report | None) -> None:
     """Write ``<name>.npz`` into a folder."""
     from badm.bench.data.graphs import write
 
-    data, sources = _library("torch_geometric.data"), _library("torch_geometric.datasets")
+    data = library("torch_geometric.data", "graph")
+    sources = library("torch_geometric.datasets", "graph")
     with TemporaryDirectory(prefix=".graph-", dir=folder.parent) as temporary:
         try:
             graph = SOURCES[name](name, sources, data.download_url, Path(temporary))
         # The library raises errors of its own, of urllib and of fsspec.
         except Exception as error:
-            reason = (str(error).strip() or "no reason given").splitlines()[0]
-            raise FetchFailed(
-                f"{name} could not be had through PyTorch Geometric "
-                f"({type(error).__name__}: {reason})"
-            ) from error
+            raise not_had(name, "through PyTorch Geometric", error) from error
         write(folder / f"{name}.npz", graph)
     if report:
         report("graphs", 1, 1)
@@ -112,12 +108,3 @@ SOURCES: dict[str, Callable[[str, Any, Callable[..., str], Path], Graph]] = {
     "physics": _symmetric,
     "computers": _symmetric,
 }
-
-
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise MissingLibrary(
-            f'fetching needs the library {error.name}: pip install "badm[graph]" brings it'
-        ) from error

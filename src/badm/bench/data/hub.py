@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,19 +11,16 @@ from typing import Any
 import torch
 
 from badm.bench.data import idx
-from badm.bench.data.dataset import FetchFailed, Report
+from badm.bench.data.dataset import Report
+from badm.bench.data.libraries import library, not_had
 
 SECONDS = 10  # the Hub answers in less than one, or not at all
 LIBRARIES = ("datasets", "huggingface_hub", "PIL")
 
 
-class MissingLibrary(FetchFailed):
-    """A library that fetching needs is not installed."""
-
-
 def fetch_idx(repository: str, folder: Path, report: Report | None) -> None:
     """Write the columns ``image`` and ``label`` of a repository as the four idx files."""
-    datasets, hub, _ = map(_library, LIBRARIES)
+    datasets, hub, _ = (library(name, "data") for name in LIBRARIES)
     with (
         TemporaryDirectory(prefix=".hub-", dir=folder.parent, ignore_cleanup_errors=True) as cache,
         _bars(hub, datasets, shown=report is not None),
@@ -37,11 +33,7 @@ def fetch_idx(repository: str, folder: Path, report: Report | None) -> None:
                 _write(splits[split], split, folder / images, folder / labels, report)
         # The two libraries raise errors of their own, of httpx, requests, fsspec and pyarrow.
         except Exception as error:
-            reason = (str(error).strip() or "no reason given").splitlines()[0]
-            raise FetchFailed(
-                f"{repository} could not be had from the Hugging Face Hub "
-                f"({type(error).__name__}: {reason})"
-            ) from error
+            raise not_had(repository, "from the Hugging Face Hub", error) from error
 
 
 def _write(rows: Any, split: str, images: Path, labels: Path, report: Report | None) -> None:
@@ -57,15 +49,6 @@ def _write(rows: Any, split: str, images: Path, labels: Path, report: Report | N
     flat = torch.frombuffer(pixels, dtype=torch.uint8)
     idx.write(images, flat.reshape(-1, idx.SIDE, idx.SIDE))
     idx.write(labels, torch.frombuffer(classes, dtype=torch.uint8))
-
-
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise MissingLibrary(
-            f'fetching needs the library {error.name}: pip install "badm[data]" brings it'
-        ) from error
 
 
 @contextmanager
