@@ -72,16 +72,15 @@ def list_methods(as_json: AsJson = False) -> None:
         typer.echo(json.dumps(plain, indent=2))
         return
     table = Table(box=None, pad_edge=False)
-    for heading in ("method", "family", "what it is", "lr", "searched in"):
+    for heading in ("method", "family", "what it is", "default", "searched in"):
         table.add_column(heading, overflow="fold")
     for method in METHODS.values():
-        lr, part = method.defaults.get("lr"), method.space.get("lr")
-        searched = f"{part.low:g} – {part.high:g}" if isinstance(part, Range) else ""
+        ranges = [(name, part) for name, part in method.space.items() if isinstance(part, Range)]
         table.add_row(
             method.name,
             method.family,
             method.description,
-            "" if lr is None else f"{lr:g}",
-            searched,
+            ", ".join(f"{name} {method.defaults[name]:g}" for name, _ in ranges),
+            ", ".join(f"{part.low:g} – {part.high:g}" for _, part in ranges),
         )
     Console().print(table)

@@ -1,0 +1,228 @@
+"""``badm reproduce``: the tables and figures of the paper, ours beside the paper's."""
+
+import json
+import shlex
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from badm.bench import reproduce as paper
+from badm.bench.comparison import Comparison, to_json
+from badm.bench.plan import TUNING_SEED
+from badm.bench.store import Store, reason, write_atomically
+from badm.bench.workers import Workers
+from badm.commands import options
+from badm.commands.faults import FAILED, INTERRUPTED, STORE, stop, told
+from badm.commands.output import aside, check_outputs, write_outputs
+from badm.commands.progress import Board
+
+if TYPE_CHECKING:
+    from badm.bench.protocol import Comparing
+
+KINDS = ("-score.png", "-loss.png")  # of the figures that are kept
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help=f"Parts of the paper: {', '.join(paper.PARTS)}.", show_default="all parts"
+        ),
+    ] = None,
+    scale: options.Scale = "cpu",
+    seeds: Annotated[int, typer.Option(min=1, max=TUNING_SEED, help="Runs of every cell.")] = 3,
+    steps: options.Steps = None,
+    methods: Annotated[
+        str,
+        typer.Option(
+            "--methods",
+            "-m",
+            help="Names with commas between; `all` and `badm*` work too.",
+            show_default="the paper's and BADM in three metrics",
+        ),
+    ] = "",
+    runs: options.Runs = Path("runs"),
+    jobs: options.Jobs = None,
+    threads: options.Threads = 1,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder to write to.", metavar="DIR")
+    ] = Path("results"),
+    page: Annotated[
+        bool, typer.Option("--page", help="Write a page to look at, too, of about 5 MB.")
+    ] = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Make the tables and figures of the paper anew, in its settings, beside its own figures.
+
+    Each part becomes a Markdown file with tables and notes, a JSON file with all numbers, and a
+    folder of figures. Runs are kept in a folder: whatever has been done is not done again, and
+    after Ctrl-C or a kill the same command goes on.
+
+    **Exit codes**
+
+    - 0: done
+    - 1: data are missing, a task raised an error, or a method failed (one that diverged is a
+      result)
+    - 2: a name or value cannot be used
+    - 4: a folder or file cannot be written
+    - 130: interrupted; what there is of the part has been written
+
+    **Examples**
+
+    - `badm reproduce`
+    - `badm reproduce node-classification --scale cpu`
+    - `badm reproduce molecule --seeds 5 --methods 'badm*,adam' --page`
+    - `badm reproduce --scale smoke --steps 5 -o /tmp/results    # a trial, on synthetic data`
+    """
+    from badm.bench.protocol import Comparing  # not for --help to wait for
+
+    with told():
+        parts = [paper.find(name) for name in dict.fromkeys(names or paper.PARTS)]
+        chosen = options.chosen_methods(methods) if methods else ()
+        store = Store(runs)
+        _check_folder(output, parts, page)
+        with aside():
+            work = {
+                part.name: [
+                    Comparing(plan, store)
+                    for plan in part.plans(
+                        chosen,
+                        scale=scale,  # type: ignore[arg-type]  # checked by typer's callback
+                        seeds=seeds,
+                        steps=steps,
+                    )
+                ]
+                for part in parts
+            }
+        contests = [c for those in work.values() for one in those for c in one.contests]
+        shown = not (as_json or quiet)
+        count = options.jobs_or_cores(jobs, threads)
+        done: list[dict[str, Any]] = []
+        interrupted = failed = False
+        for part in parts:
+            comparing = work[part.name]
+            with Board(contests, Console(stderr=True), shown=shown) as board:
+                interrupted = _interrupted(comparing, store, count, threads, board)
+            if interrupted and not any(e.finals for c in comparing for e in c.record.entries):
+                raise KeyboardInterrupt
+            command = _command(part.name, scale, seeds, steps, methods)
+            made, files = _write(part, comparing, store, output, command, page=page)
+            if not as_json:
+                _show(part, made, files, tables=not quiet)
+            done.append(_plain(part, made))
+            failed |= any(row.status in ("failed", "missing") for one in made for row in one.rows)
+            if interrupted:
+                break
+        if as_json:
+            typer.echo(json.dumps(done, ensure_ascii=False, allow_nan=False))
+    if interrupted:
+        typer.echo("badm: interrupted; the same command goes on from here", err=True)
+        raise typer.Exit(INTERRUPTED)
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _check_folder(folder: Path, parts: list[paper.Part], page: bool) -> None:
+    """Refuse early what could not be written at the end."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        stop(f"cannot write {folder}: {reason(error)}", STORE)
+    endings = (".md", ".json", "-figures", *[".html"] * page)
+    check_outputs([folder / f"{part.name}{ending}" for part in parts for ending in endings])
+
+
+def _interrupted(
+    comparing: "list[Comparing]", store: Store, count: int, threads: int, board: Board
+) -> bool:
+    """Do the runs of a part that are left; whether Ctrl-C came before the end."""
+    for one in comparing:
+        try:
+            with Workers(count, store, threads=threads) as workers:
+                one.go(workers, board.note)
+        except KeyboardInterrupt:
+            for other in comparing:
+                other.record.interrupted |= not other.done
+            return True
+    return False
+
+
+def _write(
+    part: paper.Part,
+    comparing: "list[Comparing]",
+    store: Store,
+    folder: Path,
+    command: str,
+    *,
+    page: bool,
+) -> tuple[list[Comparison], list[Path]]:
+    """What a part found, and the files it has been written to."""
+    from badm.bench.report.paper_table import merged, paper_markdown  # not for --help to wait for
+    from badm.bench.summarise import summarise
+
+    made = [summarise(one.record, store) for one in comparing]
+    whole = merged(made)
+    files = [folder / f"{part.name}{ending}" for ending in (".md", ".json", "-figures")]
+    table, content, pictures = files
+    try:
+        write_atomically(table, paper_markdown(part, whole, command).encode())
+        text = json.dumps(_plain(part, made), ensure_ascii=False, allow_nan=False)
+        write_atomically(content, f"{text}\n".encode())
+        draw(whole, pictures)
+    except OSError as error:
+        stop(f"cannot write to {folder}: {reason(error)}", STORE)
+    if page:
+        files.append(folder / f"{part.name}.html")
+        write_outputs(whole, files[-1:])
+    return made, files
+
+
+def _show(part: paper.Part, made: list[Comparison], files: list[Path], *, tables: bool) -> None:
+    """Where the files are, after the tables if they are wanted."""
+    from badm.bench.report.paper_table import (  # not for --help to wait for
+        console_paper_table,
+        merged,
+        paper_tables,
+    )
+
+    console = Console()
+    whole = merged(made)
+    for one in paper_tables(part, whole) if tables else []:
+        console.print(console_paper_table(one))
+        for note in one.footnotes:
+            console.print(note, highlight=False, markup=False)
+    synthetic = sum(task.synthetic for task in whole.tasks)
+    if tables and synthetic:
+        console.print(f"Synthetic data on {synthetic} of {len(whole.tasks)} tasks.")
+    for path in files:
+        console.print(f"written: {path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def draw(comparison: Comparison, folder: Path) -> None:
+    """Training loss and score of each task, as PNG files: SVG files would outweigh the rest."""
+    from badm.bench.report import figures  # not for --help to wait for
+
+    folder.mkdir(exist_ok=True)
+    with TemporaryDirectory() as drawn:
+        for path in figures(comparison, Path(drawn)):
+            if path.name.endswith(KINDS):
+                write_atomically(folder / path.name, path.read_bytes())
+
+
+def _plain(part: paper.Part, comparisons: list[Comparison]) -> dict[str, Any]:
+    return {
+        "part": part.name,
+        "comparisons": [json.loads(to_json(comparison)) for comparison in comparisons],
+    }
+
+
+def _command(part: str, scale: str, seeds: int, steps: int | None, methods: str) -> str:
+    """What makes the same numbers anew."""
+    words = ["badm", "reproduce", part, "--scale", scale, "--seeds", str(seeds)]
+    words += [] if steps is None else ["--steps", str(steps)]
+    words += ["--methods", methods] if methods else []
+    return shlex.join(words)
