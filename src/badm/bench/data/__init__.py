@@ -3,7 +3,7 @@
 >>> from badm.bench.data import find
 >>> dataset = find("mnist")
 >>> dataset.title, dataset.tasks
-('MNIST', ('cgan-mnist',))
+('MNIST', ('cgan-mnist', 'mnist-mlp', 'mnist-mlp-sigmoid'))
 """
 
 from badm.bench.data.archives import ArchiveError, unpack

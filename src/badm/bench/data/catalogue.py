@@ -36,12 +36,13 @@ def _idx(
     repository: str,
     known: tuple[idx.Facts, ...],
 ) -> Dataset:
+    short = name.removesuffix("-mnist")
     folder = name.replace("-", "_")
     return Dataset(
         name=name,
         title=title,
         what=what,
-        tasks=(f"cgan-{name.removesuffix('-mnist')}",),
+        tasks=(f"cgan-{short}", f"{short}-mlp", f"{short}-mlp-sigmoid"),
         size=size,
         licence=licence,
         layout=f"{folder}/{{train,t10k}}-{{images-idx3,labels-idx1}}-ubyte.gz, as published",
