@@ -28,11 +28,11 @@ def application() -> typer.Typer:
     """The commands as a typer application; needs the extra ``badm[bench]``.
 
     >>> [command.name for command in application().registered_commands]
-    ['compare', 'run', 'tune', 'report', 'certify']
+    ['compare', 'run', 'reproduce', 'tune', 'report', 'certify']
     """
     import typer
 
-    from badm.commands import certify, compare, data, list_names, report, run, tune
+    from badm.commands import certify, compare, data, list_names, report, reproduce, run, tune
 
     app = typer.Typer(
         help="Batch ADMM for deep learning.",
@@ -43,6 +43,7 @@ def application() -> typer.Typer:
     )
     app.command("compare")(compare.compare)
     app.command("run")(run.run)
+    app.command("reproduce")(reproduce.reproduce)
     app.command("tune")(tune.tune)
     app.command("report")(report.report)
     app.command("certify")(certify.certify)

@@ -53,19 +53,19 @@ def console_table(comparison: Comparison, task: str, width: int = WIDTH) -> Rich
 
 def markdown(comparison: Comparison) -> str:
     """Everything but the curves, one table for each task, the best of a column in bold."""
-    parts = [f"# {_escape(comparison.title)}", " ".join(map(_escape, comparison.summary))]
+    parts = [f"# {escape(comparison.title)}", " ".join(map(escape, comparison.summary))]
     parts.append(_listed(facts(comparison)))
     for task in comparison.tasks:
-        parts += [f"## {_escape(task.name)}", _escape(task.description)]
+        parts += [f"## {escape(task.name)}", escape(task.description)]
         parts.append(_listed(task_facts(task)))
         parts.append(_markdown_table(table(comparison, task)))
-        parts.append("\n".join(f"- {_escape(note)}" for note in task.notes))
+        parts.append("\n".join(f"- {escape(note)}" for note in task.notes))
     parts += ["## Settings", _settings(comparison)]
     if comparison.environment:
-        lines = [f"- {_escape(name)}: {_escape(v)}" for name, v in flat(comparison.environment)]
+        lines = [f"- {escape(name)}: {escape(v)}" for name, v in flat(comparison.environment)]
         parts += ["## Environment", "\n".join(lines)]
     if comparison.notes:
-        parts += ["## Notes", "\n".join(f"- {_escape(note)}" for note in comparison.notes)]
+        parts += ["## Notes", "\n".join(f"- {escape(note)}" for note in comparison.notes)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -98,19 +98,19 @@ def _markdown_table(made: Table) -> str:
         cells = {column.key: _markdown_cell(line.cells[column.key]) for column in made.columns}
         if line.status != "finished":
             said = ": ".join(part for part in (line.instead, line.message) if part)
-            cells["test"] = f"*{_escape(said)}*"
-        rows.append(_markdown_row([_escape(line.method), *cells.values()], raw=True))
+            cells["test"] = f"*{escape(said)}*"
+        rows.append(_markdown_row([escape(line.method), *cells.values()], raw=True))
     return "\n".join(rows)
 
 
 def _markdown_cell(cell: Cell) -> str:
-    text = _escape(cell.text) or "–"
+    text = escape(cell.text) or "–"
     text = f"**{text}**" if cell.best else text
-    return f"{text} ({_escape(cell.note)})" if cell.note else text
+    return f"{text} ({escape(cell.note)})" if cell.note else text
 
 
 def _markdown_row(cells: list[str], raw: bool = False) -> str:
-    return f"| {' | '.join(cells if raw else map(_escape, cells))} |"
+    return f"| {' | '.join(cells if raw else map(escape, cells))} |"
 
 
 def _settings(comparison: Comparison) -> str:
@@ -130,10 +130,10 @@ def _settings(comparison: Comparison) -> str:
 
 
 def _listed(pairs: list[tuple[str, str]]) -> str:
-    return " · ".join(f"{_escape(name)}: {_escape(value)}" for name, value in pairs)
+    return " · ".join(f"{escape(name)}: {escape(value)}" for name, value in pairs)
 
 
-def _escape(value: object) -> str:
+def escape(value: object) -> str:
     """As Markdown shows it: nothing in a text can end a cell, make a tag or set a style."""
     text = " ".join(str(value).split())
     text = re.sub(r"([\\`*_|\[\]])", r"\\\1", text)

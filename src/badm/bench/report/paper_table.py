@@ -1,0 +1,298 @@
+"""A table of the paper with ours beside it, cell by cell, and what a reader has to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from badm.bench import numbers, tasks
+from badm.bench.comparison import Comparison, Row, TaskFacts, score_of
+from badm.bench.report.tables import Line, setting_text, table
+from badm.bench.report.text import escape
+from badm.bench.reproduce import Block, Part
+
+MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class PaperCell:
+    """Ours, its interval, the paper's and ours minus it; empty where there is none.
+
+    ``ours`` is a word where there is no score. ``order`` is higher for what is better.
+    """
+
+    ours: str
+    interval: str = ""
+    paper: str = ""
+    difference: str = ""
+    mark: str = ""  # of a footnote to the paper's figure
+    order: float | None = None
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class PaperLine:
+    label: str
+    cells: list[PaperCell]
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    title: str
+    headings: list[str]
+    lines: list[PaperLine]
+    footnotes: list[str]  # each begins with its mark
+
+
+def merged(comparisons: Sequence[Comparison]) -> Comparison:
+    """The comparisons of a part as one; the profile is that of the first."""
+    first = comparisons[0]
+    methods = {method.name: method for one in comparisons for method in one.methods}
+    return replace(
+        first,
+        title=" · ".join(one.title for one in comparisons),
+        summary=[sentence for one in comparisons for sentence in one.summary],
+        tasks=[task for one in comparisons for task in one.tasks],
+        methods=list(methods.values()),
+        rows=[row for one in comparisons for row in one.rows],
+        curves=[curve for one in comparisons for curve in one.curves],
+        tried=[trial for one in comparisons for trial in one.tried],
+        exhibits=[exhibit for one in comparisons for exhibit in one.exhibits],
+        notes=list(dict.fromkeys(note for one in comparisons for note in one.notes)),
+    )
+
+
+def paper_tables(part: Part, comparison: Comparison) -> list[PaperTable]:
+    """A table for each block of the part that has rows."""
+    made = [_paper_table(part, block, _Found(comparison)) for block in part.blocks]
+    return [one for one in made if one.lines]
+
+
+def paper_markdown(part: Part, comparison: Comparison, command: str) -> str:
+    """The tables with all notes; ``command`` makes them anew."""
+    parts = [f"# {escape(part.title)}", f"Made with `{command}`."]
+    synthetic = [task.name for task in comparison.tasks if task.synthetic]
+    if synthetic:
+        which = "The" if len(synthetic) == len(comparison.tasks) else f"{', '.join(synthetic)}: the"
+        parts.append(
+            f"**{which} data are synthetic: differences from the paper's figures say nothing.**"
+        )
+    parts.append(_legend(comparison))
+    for made in paper_tables(part, comparison):
+        parts += [f"## {escape(made.title)}", _markdown_table(made)]
+        parts.append("\n".join(f"{escape(note)}  " for note in made.footnotes))
+    parts += ["## Notes", _listed(_notes(part, comparison))]
+    parts += ["## Settings", _listed(_settings(part, comparison))]
+    parts += ["## Steps", _steps(comparison)]
+    return "\n\n".join(one for one in parts if one) + "\n"
+
+
+def console_paper_table(made: PaperTable) -> RichTable:
+    """For a terminal: ours and the paper's, without intervals and differences."""
+    shown = RichTable(
+        title=Text(f"{made.title}: ours / paper"),
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    shown.add_column("method", overflow="fold")
+    for heading in made.headings:
+        shown.add_column(Text(heading), justify="right")
+    for line in made.lines:
+        cells = [
+            Text(cell.ours, style="bold" if cell.best else "").append(
+                f" / {cell.paper or NOTHING}{cell.mark}", style="dim"
+            )
+            for cell in line.cells
+        ]
+        shown.add_row(Text(line.label), *cells)
+    return shown
+
+
+class _Found:
+    """The rows of a comparison and how its own tables write them, by task and method."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.tasks = {task.name: task for task in comparison.tasks}
+        self.rows = {(row.task, row.method): row for row in comparison.rows}
+        self.lines = {
+            (task.name, line.method): line
+            for task in comparison.tasks
+            for line in table(comparison, task).lines
+        }
+
+
+def _paper_table(part: Part, block: Block, found: _Found) -> PaperTable:
+    methods = dict.fromkeys(method for _, method in found.rows)
+    shown = [
+        name
+        for name in part.rows(block, tuple(methods))
+        if any((task, name) in found.rows for task in block.tasks(name))
+    ]
+    footnotes: dict[str, str] = {}  # mark by text
+
+    def mark(text: str) -> str:
+        return footnotes.setdefault(text, MARKS[len(footnotes)])
+
+    lines = []
+    for method in shown:
+        stand_in = block.stand_ins.get(method)
+        called = part.names.get(method)
+        label = method if called in (None, method) else f"{called} ({method})"
+        label += "" if stand_in is None else mark(stand_in.why)
+        cells = []
+        for task in block.tasks(method):
+            where = task, method
+            doubts = [doubt.why for doubt in part.doubts if where in doubt.cells]
+            cell = _cell(found.tasks[task], found.rows[where], found.lines[where])
+            cells.append(replace(cell, mark="".join(map(mark, doubts))))
+        lines.append(PaperLine(label, cells))
+    return PaperTable(
+        block.title,
+        list(block.columns),
+        _with_best(lines),
+        [f"{sign} {text}" for text, sign in footnotes.items()],
+    )
+
+
+def _cell(task: TaskFacts, row: Row, line: Line) -> PaperCell:
+    score = score_of(task)
+    ours, paper = line.cells["test"], line.cells["paper"].text
+    if row.test is None or not ours.text:
+        return PaperCell(line.instead or NOTHING, paper=paper)
+    value = row.test.value
+    # In points: a difference of percents with their sign would read like a part of the figure.
+    points = "" if row.paper is None else numbers.signed(value - row.paper, score.show)
+    difference = points.removesuffix(" %")
+    order = value if score.best == "high" else -value
+    return PaperCell(ours.text, ours.note, paper, difference, order=order)
+
+
+def _with_best(lines: list[PaperLine]) -> list[PaperLine]:
+    """Mark the best of ours in each column; what reads the same is as good."""
+    best = []
+    for column in zip(*(line.cells for line in lines), strict=True):
+        ranked = [(cell.order, cell.ours) for cell in column if cell.order is not None]
+        best.append(max(ranked)[1] if ranked else None)
+    return [
+        replace(
+            line,
+            cells=[
+                replace(cell, best=cell.ours == top)
+                for cell, top in zip(line.cells, best, strict=True)
+            ],
+        )
+        for line in lines
+    ]
+
+
+def _legend(comparison: Comparison) -> str:
+    seeds = max((len(row.seeds) for row in comparison.rows), default=0)
+    scores = {task.score: task.best for task in comparison.tasks}
+    better = ", ".join(
+        f"{name} ({'higher' if best == 'high' else 'lower'} is better)"
+        for name, best in scores.items()
+    )
+    several = f"mean over {seeds} seeds (95 % interval)" if seeds > 1 else "one seed"
+    scale = ", ".join(dict.fromkeys(task.scale for task in comparison.tasks))
+    points = " in points" if any(task.percent for task in comparison.tasks) else ""
+    return escape(
+        f"Scale {scale}. Each cell: our test {better}, {several} / the paper's figure / ours minus "
+        f"the paper's{points}. Bold: the best of ours in a column."
+    )
+
+
+def _markdown_table(made: PaperTable) -> str:
+    rows = [["method", *made.headings], ["---"] + ["---:"] * len(made.headings)]
+    rows = [[escape(text) for text in rows[0]], rows[1]]
+    for line in made.lines:
+        rows.append([escape(line.label), *map(_markdown_cell, line.cells)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _markdown_cell(cell: PaperCell) -> str:
+    if cell.order is None:
+        ours = f"*{escape(cell.ours)}*"
+    else:
+        ours = f"**{escape(cell.ours)}**" if cell.best else escape(cell.ours)
+    ours += f" ({escape(cell.interval)})" if cell.interval else ""
+    if not cell.paper:
+        return f"{ours} / {NOTHING}"
+    paper = f"{ours} / {escape(cell.paper)}{cell.mark}"
+    return f"{paper} / {escape(cell.difference)}" if cell.difference else paper
+
+
+def _notes(part: Part, comparison: Comparison) -> Iterator[str]:
+    """What stands in the way of the paper's figures: of the part, of its tasks, of these runs."""
+    yield from part.notes
+    said: dict[str, list[str]] = {}
+    for task in comparison.tasks:
+        stated = tasks.find(task.name).task.paper
+        for text in [*([stated.note] if stated and stated.note else []), *task.notes]:
+            said.setdefault(text, []).append(task.name)
+    for row in comparison.rows:
+        if row.message:
+            said.setdefault(f"{row.method}: {row.message}", []).append(row.task)
+    every = [task.name for task in comparison.tasks]
+    for text, names in said.items():
+        whose = "All tasks" if len(every) > 1 and names == every else _together(part, names)
+        yield f"{whose}: {text}"
+    yield from comparison.notes
+
+
+def _settings(part: Part, comparison: Comparison) -> Iterator[str]:
+    """A sentence for each method, its tasks with equal settings together."""
+    for method in comparison.methods:
+        said: dict[str, list[str]] = {}
+        for row in comparison.rows:
+            if row.method == method.name and row.setting:
+                said.setdefault(setting_text(row.setting), []).append(row.task)
+        texts = [
+            text if len(said) == 1 else f"{text} ({_together(part, names)})"
+            for text, names in said.items()
+        ]
+        if texts:
+            yield f"{method.name}: {'; '.join(texts)}"
+
+
+def _together(part: Part, names: Sequence[str]) -> str:
+    """The names of tasks, those of a whole row as one.
+
+    >>> from badm.bench.reproduce import PARTS
+    >>> node = PARTS["node-classification"]
+    >>> _together(node, ["node-cora-gnn", *node.blocks[0].columns.values()])
+    'DNN, node-cora-gnn'
+    """
+    left = list(names)
+    said = []
+    for block in part.blocks:
+        rows = {block.title: tuple(block.columns.values())}
+        rows |= {f"{block.title} of {name}": one.tasks for name, one in block.stand_ins.items()}
+        for title, row in rows.items():
+            if len(row) > 1 and all(task in left for task in row):
+                said.append(title)
+                left = [task for task in left if task not in row]
+    return ", ".join([*said, *left])
+
+
+def _steps(comparison: Comparison) -> str:
+    """How long the runs are, against those of the paper's scale."""
+    rows = [["task", "steps", "at the paper's scale", "batch", "data"]]
+    rows.append(["---", "---:", "---:", "---:", "---"])
+    for task in comparison.tasks:
+        full = tasks.find(task.name, "paper").task.steps
+        data = "synthetic" if task.synthetic else "real"
+        sizes = [numbers.count(size) for size in (task.steps, full, task.batch_size)]
+        rows.append([escape(task.name), *sizes, data])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _listed(notes: Iterator[str]) -> str:
+    ended = (note if note.endswith((".", ":", "!")) else f"{note}." for note in notes)
+    return "\n".join(f"- {escape(note)}" for note in dict.fromkeys(ended))
