@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -24,3 +25,15 @@ def badm_data() -> Path:
     # Named but not there is a mistake, and skipping would hide it.
     assert folder.is_dir(), f"BADM_DATA must be a folder, got {named}"
     return folder
+
+
+@pytest.fixture(scope="module")
+def keras(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Keras on torch. It reads both variables as it is imported, and writes into its home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERAS_BACKEND", "torch")
+        patch.setenv("KERAS_HOME", str(tmp_path_factory.mktemp("keras")))
+        module: ModuleType = pytest.importorskip(
+            "keras", reason="needs Keras: pip install -c constraints.txt 'keras>=3.4'"
+        )
+    return module
