@@ -14,7 +14,15 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from badm.bench import Method, Player, Range, Score, Splits, Task
-from badm.bench.method import StepsLikeAnOptimizer, optimizer_method, trainable
+from badm.bench.method import (
+    OptimizerTrainer,
+    Problem,
+    Setting,
+    StepsLikeAnOptimizer,
+    Trainer,
+    optimizer_method,
+    trainable,
+)
 from badm.bench.run import run
 from badm.bench.store import Config, Run, Store
 from badm.bench.training import Options
@@ -249,3 +257,39 @@ def comparable(done: Run) -> dict[str, Any]:
         "points": points,
         "result": {**asdict(done.result), "seconds": None, "peak_bytes": None},
     }
+
+
+class Sabotaged(OptimizerTrainer):
+    """Plain momentum, but in step 3 something happens to the module."""
+
+    def __init__(self, module: nn.Module, lr: float) -> None:
+        super().__init__(Momentum(trainable(module), lr))
+        self.module, self.steps = module, 0
+
+    def step(self, work: Any) -> float:
+        loss = super().step(work)
+        self.steps += 1
+        if self.steps == 3:
+            self.happen()
+        return loss
+
+    def happen(self) -> None: ...
+
+
+def method_of(trainer: type[Sabotaged], name: str = "sabotaged") -> Method:
+    def build(problem: Problem, setting: Setting) -> Trainer:
+        return trainer(problem.module, **setting)
+
+    return Method(name, "", "peer", build, {"lr": 0.01}, {})
+
+
+def recording(seen: list[Any], look: Any) -> Method:
+    """Momentum that writes down what ``look(module, work)`` says after every step."""
+
+    class Recording(Sabotaged):
+        def step(self, work: Any) -> float:
+            loss = super().step(work)
+            seen.append(look(self.module, work))
+            return loss
+
+    return method_of(Recording, "recording")

@@ -7,11 +7,10 @@ missed; JSON has ``null`` for it.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from badm.bench.plain import finite
 from badm.bench.task import Score
 
 SCHEMA = 1
@@ -172,14 +171,4 @@ class Comparison:
 
 def to_json(comparison: Comparison) -> str:
     """As JSON text, infinities and NaN as null."""
-    return json.dumps(_finite(asdict(comparison)), ensure_ascii=False, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(part) for part in value]
-    return value
+    return json.dumps(finite(asdict(comparison)), ensure_ascii=False, allow_nan=False)

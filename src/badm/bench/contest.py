@@ -44,6 +44,14 @@ class Contest:
         return [*range(self.plan.seeds), *tuning]
 
     @property
+    def steps(self) -> int:
+        return self.plan.steps or self.found.task.steps
+
+    @property
+    def target(self) -> float | None:
+        return self.found.task.target if self.plan.target is None else self.plan.target
+
+    @property
     def done(self) -> bool:
         return self.entry.setting is not None and self.ended == set(self.seeds)
 
@@ -117,7 +125,7 @@ class Contest:
             task.name,
             self.found.version,
             self.plan.scale,
-            self.plan.steps or task.steps,
+            self.steps,
             self.method.name,
             setting,
             seed,
@@ -166,11 +174,9 @@ class Contest:
 
     def _steps_to_target(self, run: Run) -> float | None:
         score = self.found.task.score
-        target = self.found.task.target if self.plan.target is None else self.plan.target
-        if target is None:
+        if self.target is None:
             return None
-        read = [(p.step, p.validation[score.name]) for p in run.points if p.validation]
-        return time_to_target([k for k, _ in read], [value for _, value in read], target, score)
+        return time_to_target(*run.readings(score.name), self.target, score)
 
     def _take_note_of_trials(self) -> None:
         """Choose the setting once all trials have ended, whoever has done them."""

@@ -18,9 +18,7 @@ from badm.bench.store import Config, Store, StoreError, write_atomically
 from badm.bench.task import Scale
 
 SCHEMA = 1
-TUNING_SEED = (
-    1000  # of all trials; the final runs have the seeds 0, 1, 2, … which no trial has seen
-)
+TUNING_SEED = 1000  # of all trials; the final runs have 0, 1, 2, …, which no trial has seen
 
 ProtocolName = Literal["paper", "tuned"]
 Objective = Literal["score", "steps"]

@@ -192,9 +192,9 @@ def _task_facts(plan: Plan, contests: Sequence[Contest]) -> list[TaskFacts]:
             task.score.name,
             task.score.best,
             task.score.percent,
-            plan.steps or task.steps,
+            contest.steps,
             task.batch_size,
-            task.target if plan.target is None else plan.target,
+            contest.target,
             synthetic=False,  # the runs will tell
         )
     return list(facts.values())

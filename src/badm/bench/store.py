@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 from zipfile import ZipFile
 
 import torch
 from filelock import FileLock, Timeout
 
+from badm.bench.plain import finite
+
 SCHEMA = 1
+NAN = float("nan")
 
 Outcome = Literal["finished", "diverged", "failed", "cannot"]
 
@@ -107,6 +109,15 @@ class Run:
     points: list[Point] = field(default_factory=list)
     result: Result | None = None
 
+    def readings(self, figure: str, at: str = "step") -> tuple[list[float], list[float]]:
+        """When the validation split was read, in steps, seconds or gradients; and a figure of it.
+
+        What the file has instead of a number that JSON cannot hold is NaN again.
+        """
+        read = [(getattr(p, at), p.validation) for p in self.points if p.validation is not None]
+        values = [validation.get(figure) for _, validation in read]
+        return [when for when, _ in read], [NAN if v is None else v for v in values]
+
 
 class Store:
     """The runs in a folder, which is made if it does not exist."""
@@ -189,12 +200,13 @@ def reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """All of it or nothing, whenever the process or the machine stops."""
+@contextmanager
+def _whole(path: Path) -> Iterator[IO[bytes]]:
+    """A file that is there when all of it is, whenever the process or the machine stops."""
     part = path.with_name(f"{path.name}.part{os.getpid()}")
     try:
         with part.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
@@ -202,22 +214,21 @@ def write_atomically(path: Path, content: bytes) -> None:
         part.unlink(missing_ok=True)
 
 
+def write_atomically(path: Path, content: bytes) -> None:
+    """All of it or nothing."""
+    with _whole(path) as file:
+        file.write(content)
+
+
 def save_tensors(path: Path, content: Any) -> None:
     """Like :func:`write_atomically`, for what ``torch.load(weights_only=True)`` takes."""
-    part = path.with_name(f"{path.name}.part{os.getpid()}")
     try:
-        try:
-            with part.open("wb") as file:
-                torch.save(content, file)
-                file.flush()
-                os.fsync(file.fileno())
-        except RuntimeError as error:  # torch's way to say that the disk is full
-            cause = error.__context__
-            why = reason(cause) if isinstance(cause, OSError) else str(error).splitlines()[0]
-            raise StoreError(f"cannot write {path}: {why}") from None
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+        with _whole(path) as file:
+            torch.save(content, file)
+    except RuntimeError as error:  # torch's way to say that the disk is full
+        cause = error.__context__
+        why = reason(cause) if isinstance(cause, OSError) else str(error).splitlines()[0]
+        raise StoreError(f"cannot write {path}: {why}") from None
 
 
 def load_tensors(path: Path) -> Any:
@@ -232,17 +243,7 @@ def load_tensors(path: Path) -> Any:
 def line(content: Mapping[str, Any]) -> bytes:
     """One line of a run file; numbers that JSON does not have become null."""
     plain = {key: value for key, value in content.items() if value is not None}
-    return json.dumps(_plain(plain), ensure_ascii=False, allow_nan=False).encode() + b"\n"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
-    return value
+    return json.dumps(finite(plain), ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 def header(config: Config, environment: Mapping[str, Any], facts: Mapping[str, Any]) -> bytes:

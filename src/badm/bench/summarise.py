@@ -29,9 +29,7 @@ from badm.bench.statistics import (
     sensitivity,
     time_to_target,
 )
-from badm.bench.store import Run, Store, StoreError
-
-NAN = float("nan")
+from badm.bench.store import NAN, Run, Store, StoreError
 
 
 @dataclass(frozen=True)
@@ -204,9 +202,7 @@ def _message(one: _Finals) -> str:
 def _time(run: Run, at: str, facts: TaskFacts) -> float:
     score = score_of(facts)
     assert facts.target is not None
-    points = [point for point in run.points if point.validation is not None]
-    values = [_number((point.validation or {}).get(score.name)) for point in points]
-    return time_to_target([getattr(point, at) for point in points], values, facts.target, score)
+    return time_to_target(*run.readings(score.name, at), facts.target, score)
 
 
 def _last_loss(run: Run) -> float | None:
@@ -251,7 +247,7 @@ def _curve(run: Run) -> Curve:
         {name: [_number((point.losses or {}).get(name)) for point in logged] for name in players},
         [point.step for point in read],
         [point.seconds for point in read],
-        {name: [_number((point.validation or {}).get(name)) for point in read] for name in figures},
+        {name: run.readings(name)[1] for name in figures},
     )
 
 
