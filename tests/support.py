@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from badm import BADM, metric
+from badm import BADM, kronecker, metric
 
 METRICS = metric.METRICS
 
@@ -104,12 +104,11 @@ def assert_identical(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> No
 def duals(optimizer: BADM) -> list[Tensor]:
     """The duals as a checkpoint shows them; those of the kronecker metric out of their basis."""
     plain = []
-    for state in optimizer.state_dict()["state"].values():
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    for index, state in optimizer.state_dict()["state"].items():
         m = state["dual"].clone()
-        matrix = m.reshape(m.shape[0], -1) if m.ndim else m
         if "left_basis" in state:
-            matrix = state["left_basis"] @ matrix
-        if "right_basis" in state:
-            matrix = matrix @ state["right_basis"].mT
-        plain.append(matrix.reshape(m.shape))
+            blocks = state["left_basis"] @ m @ state["right_basis"].mT
+            m = kronecker.join(blocks, params[index].shape)
+        plain.append(m)
     return plain

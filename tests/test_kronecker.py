@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from support import PATHS, assert_near, drive, duals, normal, parameters, restless
 from torch import Tensor
 
@@ -20,16 +22,22 @@ def matrix(x: Tensor) -> Tensor:
 
 
 def into(x: Tensor, state: dict[str, Any]) -> Tensor:
-    """``U_Lᵀ x U_R``"""
-    x = matrix(x)
-    x = state["left_basis"].mT @ x if "left_basis" in state else x
-    return x @ state["right_basis"] if "right_basis" in state else x
+    """``U_Lᵀ x U_R`` of every block"""
+    x = kronecker.cut(x)
+    return state["left_basis"].mT @ x @ state["right_basis"] if state else x
 
 
 def out_of(x: Tensor, state: dict[str, Any]) -> Tensor:
-    """``U_L x U_Rᵀ``"""
-    x = state["left_basis"] @ x if "left_basis" in state else x
-    return x @ state["right_basis"].mT if "right_basis" in state else x
+    """``U_L x U_Rᵀ`` of every block"""
+    return state["left_basis"] @ x @ state["right_basis"].mT if state else x
+
+
+@pytest.fixture
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sides of more than four are cut, or of more than two if the other one has one or two."""
+    monkeypatch.setattr(kronecker, "ASPECT", 2)
+    monkeypatch.setattr(kronecker, "SHORTEST", 2)
+    monkeypatch.setattr(kronecker, "LONGEST", 4)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -43,7 +51,7 @@ def test_bases_stay_orthonormal(path: str, dtype: torch.dtype) -> None:
         for w in params:
             for side, length in zip(SIDES, matrix(w).shape, strict=True):
                 basis = optimizer.state[w][f"{side}_basis"]
-                identity = torch.eye(length, dtype=dtype)
+                identity = torch.eye(length, dtype=dtype)[None]
                 torch.testing.assert_close(basis.mT @ basis, identity, rtol=0, atol=tolerance)
 
 
@@ -60,7 +68,7 @@ def test_bases_come_to_diagonalise_a_fixed_covariance(side: str) -> None:
     params = parameters(((5, 5),))
     optimizer = BADM(params, metric="kronecker")
     drive(optimizer, params, 60 * kronecker.REFRESH_EVERY, gradients)
-    overlap = (optimizer.state[params[0]][f"{side}_basis"].mT @ truth).abs()
+    overlap = (optimizer.state[params[0]][f"{side}_basis"][0].mT @ truth).abs()
     torch.testing.assert_close(overlap, torch.eye(5, dtype=torch.float64), rtol=0, atol=1e-6)
 
 
@@ -87,13 +95,26 @@ def test_the_second_moment_changes_places_with_the_columns_of_the_bases(path: st
         moment = beta2 * before["second_moment"] + (1 - beta2) * into(g, before).square()
         expected = left.mT @ moment @ right
         torch.testing.assert_close(after["second_moment"], expected, rtol=1e-9, atol=1e-9)
-        reordered += not torch.equal(left.round(), torch.eye(4, dtype=torch.float64))
+        reordered += not torch.equal(left[0].round(), torch.eye(4, dtype=torch.float64))
     assert reordered > 0
 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("shape", [(6, 4), (4, 6), (5, 5), (4, 2, 2, 2)])
 def test_the_dual_turns_with_the_bases(path: str, shape: tuple[int, ...]) -> None:
+    follow_a_plain_form(path, shape)
+
+
+@pytest.mark.usefixtures("short_blocks")
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("shape", [(3, 7), (7, 3), (7, 9), (2, 3, 2, 2)])
+def test_each_block_has_bases_of_its_own(path: str, shape: tuple[int, ...]) -> None:
+    """As above; none of these shapes is a multiple of its blocks."""
+    state = follow_a_plain_form(path, shape)
+    assert len(state["left_basis"]) == len(state["right_basis"]) > 1
+
+
+def follow_a_plain_form(path: str, shape: tuple[int, ...]) -> dict[str, Any]:
     """A plain form of the step that keeps its dual out of the basis, and never has to turn it.
 
     m⁺ = m + θ(g − m),  w⁺ = w − lr·U_L[(U_Lᵀ(2m⁺ − m)U_R)/(√v̂ + ε)]U_Rᵀ
@@ -107,15 +128,16 @@ def test_the_dual_turns_with_the_bases(path: str, shape: tuple[int, ...]) -> Non
         for i, g in enumerate(restless(step, params)):
             state = optimizer.state.get(params[i], {})
             t = float(state.get("step", torch.zeros(()))) + 1
-            v = matrix(state["second_moment"]) if state else torch.zeros_like(matrix(g))
+            v = state["second_moment"] if state else torch.zeros_like(kronecker.cut(g))
             v = beta2 * v + (1 - beta2) * into(g, state).square()
             d = (1 - beta) * (g - m[i])
             m[i] = m[i] + d
             scaled = into(m[i] + d, state) / ((v / (1 - beta2**t)).sqrt() + eps)
-            w[i] = w[i] - lr * out_of(scaled, state).reshape(shape)
+            w[i] = w[i] - lr * kronecker.join(out_of(scaled, state), w[i].shape)
         drive(optimizer, params, 1, start=step)
         assert_near(params, w, 1e-12)
         assert_near(duals(optimizer), m, 1e-12)
+    return optimizer.state[params[0]]
 
 
 def test_the_first_step_is_a_diagonal_step() -> None:
@@ -126,28 +148,49 @@ def test_the_first_step_is_a_diagonal_step() -> None:
     assert_near(ends[0], ends[1], 1e-14)
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_a_side_over_the_limit_keeps_the_identity(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kronecker, "MAX_SIDE", 5)
-    params = parameters(((4, 7), (7, 4), (7, 8), (5, 5)))
-    optimizer = BADM(params, metric="kronecker", **PATHS[path])
-    drive(optimizer, params, 30)
-    kept = [tuple(f"{side}_basis" in optimizer.state[w] for side in SIDES) for w in params]
-    assert kept == [(True, False), (False, True), (False, False), (True, True)]
+@pytest.mark.parametrize(
+    ("shape", "grid"),
+    [
+        ((64, 128), (1, 1)),
+        ((32, 256), (1, 1)),
+        ((32, 257), (1, 2)),
+        ((64, 512), (1, 1)),
+        ((513, 64), (2, 1)),
+        ((2, 256), (1, 1)),
+        ((4096, 4096), (1, 1)),
+        ((4097, 9000), (2, 3)),
+    ],
+)
+def test_only_a_long_side_is_cut(shape: tuple[int, int], grid: tuple[int, int]) -> None:
+    assert kronecker.grid(*shape) == grid
 
 
+@given(rows=st.integers(1, 40), cols=st.integers(1, 40))
+def test_blocks_cover_a_matrix_once(rows: int, cols: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"ASPECT": 2, "SHORTEST": 3, "LONGEST": 7}.items():
+            patch.setattr(kronecker, name, value)
+        x = torch.arange(1, rows * cols + 1).view(rows, cols)
+        blocks = kronecker.cut(x)
+        assert sorted(blocks[blocks > 0].tolist()) == list(range(1, rows * cols + 1))
+        assert max(blocks.shape[1:]) <= 7
+        assert torch.equal(kronecker.join(blocks, x.shape), x)
+
+
+@pytest.mark.usefixtures("short_blocks")
 @pytest.mark.parametrize("path", PATHS)
-def test_a_matrix_with_both_sides_over_the_limit_is_diagonal(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kronecker, "MAX_SIDE", 5)
-    ends = []
-    for metric in ("kronecker", "diagonal"):
-        params = parameters(((7, 8),))
-        ends.append(drive(BADM(params, metric=metric, **PATHS[path]), params, 30))
-    assert_near(ends[0], ends[1], 1e-14)
+def test_blocks_step_as_matrices_would(path: str) -> None:
+    """A matrix of two blocks against its halves, from the first step on."""
+    options: dict[str, Any] = {"lr": 0.02, "metric": "kronecker", **PATHS[path]}
+    (matrix,) = parameters(((3, 8),))
+    halves = [half.detach().clone().requires_grad_() for half in matrix.chunk(2, dim=1)]
+    together, apart = BADM([matrix], **options), [BADM([half], **options) for half in halves]
+    for step in range(45):
+        g = normal((3, 8), step)
+        drive(together, [matrix], 1, lambda *_, g=g: [g])
+        for optimizer, half, part in zip(apart, halves, g.chunk(2, dim=1), strict=True):
+            drive(optimizer, [half], 1, lambda *_, part=part: [part])
+    assert_near([matrix], [torch.cat(halves, 1)], 1e-12)
 
 
 PATTERNS = {

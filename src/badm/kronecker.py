@@ -5,18 +5,24 @@ et al. 2024). Everything but the bases and covariances therefore lives in that b
 gradient, the second moment and the dual. The first step knows no covariance yet and is taken in
 the identity basis, as a diagonal step.
 
-Functions take stacks: tensors ``(k, rows, cols)`` and the states of ``k`` matrices of one shape.
+A long side is cut, and each block of the matrix has bases of its own: a layer of 8,415 inputs and
+32 outputs would spend its time on the 8,415² entries of a covariance whose samples have rank 32.
+
+Functions take stacks: tensors ``(k, rows, cols)`` and the states whose blocks these are, in order.
+All matrices of a stack have one shape.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo as not_compiled  # as torch.optim: dynamo comes late
+from torch.nn.functional import pad
 
-from badm.matrices import stack, unstack
+from badm.matrices import as_matrix
 
 State = dict[str, Any]
 
@@ -26,8 +32,9 @@ REFRESH_EVERY = 10
 # Covariances drift slowly and cost as much as a rotation: sampled, not taken at every step.
 SAMPLE_EVERY = 5
 
-# A longer side keeps the identity: its covariance would take 400 MB.
-MAX_SIDE = 10_000
+# A side may be so many times as long as the other before it is cut; no block is shorter than
+# SHORTEST for that, and none longer than LONGEST, whose covariance takes 64 MB.
+ASPECT, SHORTEST, LONGEST = 8, 256, 4096
 
 # Of the largest eigenvalue: far above rounding, so that two ways of rounding find one basis, and
 # far below what the metric tells apart. The square root of float32's epsilon.
@@ -46,31 +53,71 @@ def new_state(index: int) -> State:
     return {"refresh_in": 2 + phase}
 
 
+def grid(rows: int, cols: int) -> tuple[int, int]:
+    """Into how many blocks each side is cut.
+
+    >>> grid(768, 3072), grid(32, 8415), grid(50_000, 768)
+    ((1, 1), (1, 33), (13, 1))
+    """
+    longest = min(LONGEST, max(SHORTEST, ASPECT * min(rows, cols)))
+    return math.ceil(rows / longest), math.ceil(cols / longest)
+
+
+def cut(x: Tensor) -> Tensor:
+    """A parameter as the stack of its blocks, with zeros at the ends if they do not come out even.
+
+    A matrix that stays whole is not copied.
+    """
+    x = as_matrix(x)
+    down, across = grid(*x.shape)
+    if down == across == 1:
+        return x[None]
+    rows, cols = math.ceil(x.shape[0] / down), math.ceil(x.shape[1] / across)
+    x = pad(x, (0, across * cols - x.shape[1], 0, down * rows - x.shape[0]))
+    return x.view(down, rows, across, cols).transpose(1, 2).reshape(-1, rows, cols)
+
+
+def join(blocks: Tensor, shape: torch.Size) -> Tensor:
+    """The parameter of that shape of which these are the blocks.
+
+    >>> x = torch.randn(600, 7)
+    >>> cut(x).shape, join(cut(x), x.shape).equal(x)
+    (torch.Size([3, 200, 7]), True)
+    """
+    if len(blocks) == 1:
+        return blocks.reshape(shape)
+    matrix = shape[0], shape[1:].numel()
+    down, across = grid(*matrix)
+    rows, cols = blocks.shape[1:]
+    x = blocks.view(down, across, rows, cols).transpose(1, 2).reshape(down * rows, across * cols)
+    return x[: matrix[0], : matrix[1]].reshape(shape)
+
+
+def whole(tensors: list[Tensor]) -> Tensor:
+    """Stacks as one; one alone is not copied."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+
+
 def has_bases(state: State) -> bool:
-    return "left_basis" in state or "right_basis" in state
+    return "left_basis" in state
 
 
 def bases(states: list[State]) -> tuple[Tensor | None, Tensor | None]:
     """``U_L`` and ``U_R``; ``None`` is the identity."""
-    left, right = (
-        stack([state[f"{side}_basis"] for state in states])
-        if f"{side}_basis" in states[0]
-        else None
-        for side in SIDES
-    )
+    if not has_bases(states[0]):
+        return None, None
+    left, right = (whole([state[f"{side}_basis"] for state in states]) for side in SIDES)
     return left, right
 
 
 def rotate(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
     """``U_Lᵀ x U_R``: into the basis."""
-    x = x if left is None else left.mT @ x
-    return x if right is None else x @ right
+    return x if left is None or right is None else left.mT @ x @ right
 
 
 def rotate_back(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
     """``U_L x U_Rᵀ``: out of the basis."""
-    x = x if left is None else left @ x
-    return x if right is None else x @ right.mT
+    return x if left is None or right is None else left @ x @ right.mT
 
 
 # Which matrix is due is a matter of Python integers; a compiled step would specialise on each.
@@ -80,10 +127,11 @@ def follow(states: list[State], g: Tensor, beta2: float) -> None:
 
     Of one stack either all matrices have made their first step or none has.
     """
+    of_each = torch.split(g, len(g) // len(states))
     first = not has_bases(states[0])
     if first:
-        for state in states:
-            _start(state, g)
+        for state, blocks in zip(states, of_each, strict=True):
+            _start(state, blocks)
     # A captured graph replays the branches taken at capture, so it has to take them all.
     always = first or (g.is_cuda and torch.cuda.is_current_stream_capturing())
 
@@ -93,7 +141,7 @@ def follow(states: list[State], g: Tensor, beta2: float) -> None:
         i for i, state in enumerate(states) if always or state["refresh_in"] % SAMPLE_EVERY == 0
     ]
     if sampled:
-        _sample([states[i] for i in sampled], stack([g[i] for i in sampled]), beta2)
+        _sample([states[i] for i in sampled], whole([of_each[i] for i in sampled]), beta2)
     refreshed = [state for state in states if always or state["refresh_in"] == 0]
     if refreshed:
         _refresh(refreshed)
@@ -108,36 +156,31 @@ def follow(states: list[State], g: Tensor, beta2: float) -> None:
 
 def _start(state: State, g: Tensor) -> None:
     for side, length in zip(SIDES, g.shape[1:], strict=True):
-        if length <= MAX_SIDE:
-            state[f"{side}_covariance"] = torch.zeros(
-                length, length, dtype=g.dtype, device=g.device
-            )
-            state[f"{side}_basis"] = torch.eye(length, dtype=g.dtype, device=g.device)
+        identity = torch.eye(length, dtype=g.dtype, device=g.device).repeat(len(g), 1, 1)
+        state[f"{side}_covariance"] = torch.zeros_like(identity)
+        state[f"{side}_basis"] = identity
 
 
 def _sample(states: list[State], g: Tensor, beta2: float) -> None:
     """``C ← β₂C + (1−β₂)ggᵀ``, and ``gᵀg`` on the right."""
     for side, x in zip(SIDES, (g, g.mT), strict=True):
-        if f"{side}_covariance" not in states[0]:
-            continue
         covariances = [state[f"{side}_covariance"] for state in states]
         if len(states) == 1:
-            covariances[0].addmm_(x[0], x[0].mT, beta=beta2, alpha=1 - beta2)
+            covariances[0].baddbmm_(x, x.mT, beta=beta2, alpha=1 - beta2)
         else:
-            torch._foreach_lerp_(covariances, (x @ x.mT).unbind(), 1 - beta2)
+            products = torch.split(x @ x.mT, len(covariances[0]))
+            torch._foreach_lerp_(covariances, list(products), 1 - beta2)
 
 
 def _refresh(states: list[State]) -> None:
     """One step of orthogonal iteration for each side, the rest of the state moved along."""
     moments = [state["second_moment"] for state in states]
     duals = [state["dual"] for state in states if "dual" in state]  # Algorithm 1 keeps its own
-    outside = rotate_back(stack(duals), *bases(states)) if duals else None
-    moment = stack(moments)
+    outside = rotate_back(whole(duals), *bases(states)) if duals else None
+    moment = whole(moments)
     for axis, side in ((1, "left"), (2, "right")):
-        if f"{side}_basis" not in states[0]:
-            continue
-        basis = stack([state[f"{side}_basis"] for state in states])
-        product = stack([state[f"{side}_covariance"] for state in states]) @ basis
+        basis = whole([state[f"{side}_basis"] for state in states])
+        product = whole([state[f"{side}_covariance"] for state in states]) @ basis
         eigenvalues = (basis * product).sum(1)
         # Where the covariance is zero the product is rounding noise: a shift keeps what was there.
         shift = _SHIFT * eigenvalues.amax(1)
@@ -146,11 +189,16 @@ def _refresh(states: list[State]) -> None:
         order = eigenvalues.argsort(descending=True)
         # The Q of QR; torch.linalg.qr would make R too.
         new = torch.linalg.householder_product(*torch.geqrf(_reordered(product, order, 2)))
-        torch._foreach_copy_([state[f"{side}_basis"] for state in states], new.unbind())
+        _write([state[f"{side}_basis"] for state in states], new)
         moment = _reordered(moment, order, axis)
-    torch._foreach_copy_(moments, unstack(moment, moments[0].shape))
+    _write(moments, moment)
     if outside is not None:
-        torch._foreach_copy_(duals, unstack(rotate(outside, *bases(states)), duals[0].shape))
+        _write(duals, rotate(outside, *bases(states)))
+
+
+def _write(tensors: list[Tensor], x: Tensor) -> None:
+    """Into the stacks of which ``x`` is the whole."""
+    torch._foreach_copy_(tensors, list(torch.split(x, len(tensors[0]))))
 
 
 def _reordered(x: Tensor, order: Tensor, axis: int) -> Tensor:

@@ -32,17 +32,13 @@ def kind_for(metric: str, p: Tensor) -> str:
     """The metric a parameter gets: spectral and kronecker are for matrices, the rest is diagonal.
 
     Convolution kernels are matrices too, flattened to (out, in·kh·kw). A matrix with a side of
-    length 1 is a vector. Where both sides are too long for the kronecker metric to keep a
-    covariance, it is diagonal too.
+    length 1 is a vector.
     """
     if metric in ("euclidean", "diagonal"):
         return metric
     if p.ndim < 2 or p.numel() == 0:
         return "diagonal"
-    short = min(p.shape[0], p.numel() // p.shape[0])
-    if short == 1 or (metric == "kronecker" and short > kronecker.MAX_SIDE):
-        return "diagonal"
-    return metric
+    return metric if min(p.shape[0], p.numel() // p.shape[0]) > 1 else "diagonal"
 
 
 def spectral_scale(p: Tensor) -> float:
@@ -55,14 +51,20 @@ def state_dtype(p: Tensor) -> torch.dtype:
     return torch.float32 if p.dtype in (torch.bfloat16, torch.float16) else p.dtype
 
 
+def zeros(kind: str, p: Tensor) -> Tensor:
+    """A buffer for a parameter: of its shape, or of that of its blocks in the kronecker metric."""
+    like = kronecker.cut(p.detach()) if kind == "kronecker" else p
+    return torch.zeros_like(like, dtype=state_dtype(p))
+
+
 def new_state(kind: str, p: Tensor, index: int) -> State:
     """What the metric remembers of a parameter, the ``index``-th, before its first step."""
-    dtype = state_dtype(p)
     state: State = {}
     if kind in ("diagonal", "kronecker"):
         # On the device, so that a step needs no word from it and can be captured in a graph.
-        state["step"] = torch.zeros((), dtype=dtype.to_real(), device=p.device)
-        state["second_moment"] = torch.zeros_like(p, dtype=dtype)
+        dtype = state_dtype(p).to_real()
+        state["step"] = torch.zeros((), dtype=dtype, device=p.device)
+        state["second_moment"] = zeros(kind, p)
     if kind == "kronecker":
         state.update(kronecker.new_state(index))
     return state
@@ -121,19 +123,22 @@ class Spectral:
 
 @dataclass(frozen=True)
 class Kronecker:
-    """``Q⁻¹x = U_L [(U_Lᵀ x U_R) / (√v̂ + ε)] U_Rᵀ``"""
+    """``Q⁻¹x = U_L [(U_Lᵀ x U_R) / (√v̂ + ε)] U_Rᵀ``, block by block."""
 
     left: Tensor | None
     right: Tensor | None
     scale: Tensor
 
     def inverse(self, x: Tensor) -> Tensor:
-        rotated = kronecker.rotate(as_matrix(x), self.left, self.right)
-        return kronecker.rotate_back(rotated / self.scale, self.left, self.right).reshape(x.shape)
+        return self._scaled(x, 1 / self.scale)
 
     def forward(self, x: Tensor) -> Tensor:
-        rotated = kronecker.rotate(as_matrix(x), self.left, self.right)
-        return kronecker.rotate_back(rotated * self.scale, self.left, self.right).reshape(x.shape)
+        return self._scaled(x, self.scale)
+
+    def _scaled(self, x: Tensor, scale: Tensor) -> Tensor:
+        rotated = kronecker.rotate(kronecker.cut(x), self.left, self.right)
+        scaled = kronecker.rotate_back(scale * rotated, self.left, self.right)
+        return kronecker.join(scaled, x.shape)
 
 
 def measure(kind: str, state: State, g: Tensor, u: Tensor, *, beta2: float, eps: float) -> Operator:
@@ -142,17 +147,16 @@ def measure(kind: str, state: State, g: Tensor, u: Tensor, *, beta2: float, eps:
         return Identity()
     if kind == "diagonal":
         return Diagonal(second_moment_scale(state, g, beta2, eps))
-    matrix = as_matrix(g)
     if kind == "spectral":
-        tall = matrix.shape[0] > matrix.shape[1]
         direction = as_matrix(u)
+        tall = direction.shape[0] > direction.shape[1]
         factor = polar_factor(direction.mT if tall else direction)
         return Spectral(spectral_scale(u) * factor, tall)
     left, right = (None if basis is None else basis.clone() for basis in kronecker.bases([state]))
-    rotated = kronecker.rotate(matrix, left, right)
-    scale = second_moment_scale(state, rotated.reshape(g.shape), beta2, eps)
-    kronecker.follow([state], matrix[None], beta2)
-    return Kronecker(left, right, as_matrix(scale))
+    blocks = kronecker.cut(g)
+    scale = second_moment_scale(state, kronecker.rotate(blocks, left, right), beta2, eps)
+    kronecker.follow([state], blocks, beta2)
+    return Kronecker(left, right, scale)
 
 
 def second_moment_scale(state: State, g: Tensor, beta2: float, eps: float) -> Tensor:

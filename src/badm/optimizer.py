@@ -229,8 +229,8 @@ def _path(group: dict[str, Any]) -> Callable[[Batch, Settings], None]:
 
 
 def _new_state(metric: str, p: Tensor, index: int) -> dict[str, Any]:
-    dual = torch.zeros_like(p, dtype=_metric.state_dtype(p))
-    return {"dual": dual, **_metric.new_state(_metric.kind_for(metric, p), p, index)}
+    kind = _metric.kind_for(metric, p)
+    return {"dual": _metric.zeros(kind, p), **_metric.new_state(kind, p, index)}
 
 
 def _metric_of_pairs(group: dict[str, Any]) -> str:

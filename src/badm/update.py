@@ -83,11 +83,11 @@ def _direction(kind: str, g: Tensor, state: State, s: Settings) -> Tensor:
     """``Q⁻¹(2m⁺ − m)`` for one parameter, its state brought up to date."""
     if kind == "kronecker":
         left, right = kronecker.bases([state])
-        rotated = kronecker.rotate(as_matrix(g)[None], left, right).reshape(g.shape)
-        x = _direction("diagonal", rotated, state, s)
-        x = kronecker.rotate_back(as_matrix(x)[None], left, right).reshape(x.shape)
-        kronecker.follow([state], as_matrix(g)[None], s.beta2)
-        return x
+        blocks = kronecker.cut(g)
+        x = _direction("diagonal", kronecker.rotate(blocks, left, right), state, s)
+        x = kronecker.rotate_back(x, left, right)
+        kronecker.follow([state], blocks, s.beta2)
+        return kronecker.join(x, g.shape)
     m: Tensor = state["dual"]
     d = (1 - s.beta) * (g - m)  # θ(g − m)
     m.add_(d)  # m⁺
@@ -154,12 +154,13 @@ def _foreach_spectral(batch: Batch, s: Settings) -> None:
 def _foreach_kronecker(batch: Batch, s: Settings) -> None:
     for indices in _stacks(batch):
         part = batch.pick(indices)
-        shape = part.w[0].shape
         left, right = kronecker.bases(part.states)
-        g = stack(part.g)
-        rotated = unstack(kronecker.rotate(g, left, right), shape)
-        x = stack(_foreach_diagonal(rotated, part.states, s))
-        _descend(part.w, unstack(kronecker.rotate_back(x, left, right), shape), s.lr)
+        g = kronecker.whole([kronecker.cut(x) for x in part.g])
+        blocks = len(g) // len(part)
+        rotated = torch.split(kronecker.rotate(g, left, right), blocks)
+        x = kronecker.whole(_foreach_diagonal(list(rotated), part.states, s))
+        steps = torch.split(kronecker.rotate_back(x, left, right), blocks)
+        _descend(part.w, [kronecker.join(x, part.w[0].shape) for x in steps], s.lr)
         kronecker.follow(part.states, g, s.beta2)
 
 
