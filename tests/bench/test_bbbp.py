@@ -273,12 +273,13 @@ def test_the_splits_are_those_of_the_example_but_for_a_test_split_worth_the_name
     splits = (real.train, real.validation, real.test)
     assert [len(split) for split in splits] == [1435, 226, 389]
     assert sum(split.labels.sum().item() for split in splits) == 1567
-    assert len(real.notes) == 2
+    assert len(real.notes) == 3
     assert real.notes[0] == (
         "The public example trains on 1,640 molecules, validates on 389 and tests on 21. Here its "
         "389 are the test split; the first 1,435 train, the other 205 and its 21 validate"
     )
-    assert "11 of 2,050 SMILES" in real.notes[1]
+    assert real.notes[1].startswith("14 molecules of the test split are in the training split too")
+    assert "11 of 2,050 SMILES" in real.notes[2]
     assert not real.synthetic
     # Every molecule is in one split, once.
     sizes = Counter(int(n) for split in splits for n in split.atom_counts)

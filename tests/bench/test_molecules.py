@@ -262,6 +262,15 @@ def test_what_cannot_be_read_is_counted_and_named_and_the_other_rows_keep_their_
 
 
 @pytest.mark.usefixtures("rdkit")
+def test_a_molecule_is_known_again_however_it_is_written(
+    csv_file: Callable[[str | bytes], Path],
+) -> None:
+    read = bbbp.read(csv_file(HEADER + "1,a,1,CCO\n2,b,0,xyz\n3,c,1,OCC\n4,d,0,C\n5,e,0,CC\n"))
+    assert read.again(torch.tensor([2, 3, 1]), torch.tensor([0, 4, 1])) == 1
+    assert read.again(torch.tensor([3]), torch.tensor([0, 4])) == 0
+
+
+@pytest.mark.usefixtures("rdkit")
 def test_a_file_without_any_molecule_is_refused(
     csv_file: Callable[[str | bytes], Path],
 ) -> None:

@@ -47,15 +47,24 @@ class Bbbp:
     """What a file holds: the molecules that could be read, and the row that each was."""
 
     molecules: Molecules
+    canonical: tuple[str, ...]  # SMILES of the molecules, the same for the same one
     rows: Tensor
     count: int  # of all rows
     notes: tuple[str, ...]
 
     def of_rows(self, rows: Tensor) -> Molecules:
         """The molecules of those rows, in that order, as far as they could be read."""
+        return self.molecules.pick(self._places(rows))
+
+    def again(self, rows: Tensor, others: Tensor) -> int:
+        """How many molecules of the first rows are among those of the others too."""
+        there = {self.canonical[i] for i in self._places(others)}
+        return sum(self.canonical[i] in there for i in self._places(rows))
+
+    def _places(self, rows: Tensor) -> Tensor:
         place = torch.full((self.count,), -1)
         place[self.rows] = torch.arange(len(self.rows))
-        return self.molecules.pick(place[rows][place[rows] >= 0])
+        return place[rows][place[rows] >= 0]
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -97,7 +106,7 @@ def read_rows(path: Path) -> list[Row]:
 def read(path: Path) -> Bbbp:
     """The molecules of a file. What RDKit does not take as it is, the notes tell by name."""
     rows = read_rows(path)
-    molecules, kept, altered, unread = [], [], [], []
+    molecules, canonical, kept, altered, unread = [], [], [], [], []
     for number, row in enumerate(rows):
         try:
             one = read_smiles(row.smiles, row.label)
@@ -105,6 +114,7 @@ def read(path: Path) -> Bbbp:
             unread.append(row)
             continue
         molecules.append(one.molecule)
+        canonical.append(one.canonical)
         kept.append(number)
         if one.left_out:
             altered.append((row, one.left_out))
@@ -122,7 +132,7 @@ def read(path: Path) -> Bbbp:
             f"{len(those)} of {len(rows):,} SMILES fail RDKit's check of {step} and are read "
             f"without it, as in the public example: {_listed(those)}"
         )
-    return Bbbp(merge(molecules), torch.tensor(kept), len(rows), tuple(notes))
+    return Bbbp(merge(molecules), tuple(canonical), torch.tensor(kept), len(rows), tuple(notes))
 
 
 def check(folder: Path) -> list[Problem]:

@@ -19,9 +19,13 @@ class NotAMolecule(ValueError):
 
 @dataclass(frozen=True)
 class Read:
-    """A molecule, and the step of RDKit's checks that it failed and was read without."""
+    """A molecule, and the step of RDKit's checks that it failed and was read without.
+
+    ``canonical`` is the SMILES that RDKit gives it: the same for the same molecule.
+    """
 
     molecule: Molecules
+    canonical: str
     left_out: str | None
 
 
@@ -31,6 +35,8 @@ def read_smiles(smiles: str, label: float = 0.0) -> Read:
     >>> ethanol = read_smiles("CCO").molecule
     >>> len(ethanol.atoms), len(ethanol.kinds)
     (3, 7)
+    >>> read_smiles("OCC").canonical
+    'CCO'
     """
     chem = _rdkit()
     steps = chem.SanitizeFlags
@@ -44,7 +50,7 @@ def read_smiles(smiles: str, label: float = 0.0) -> Read:
             raise NotAMolecule(f"{smiles!r} fails {_name(failed)} and then {_name(again)}")
     chem.AssignStereochemistry(parsed, cleanIt=True, force=True)
     left_out = None if failed == steps.SANITIZE_NONE else _name(failed)
-    return Read(_graph(parsed, label), left_out)
+    return Read(_graph(parsed, label), chem.MolToSmiles(parsed), left_out)
 
 
 def _graph(parsed: Any, label: float) -> Molecules:

@@ -77,7 +77,11 @@ class Bbbp(Task):
         for name, split in zip(rows, (train, validation, test), strict=True):
             if not 0 < split.labels.mean() < 1:
                 raise ValueError(f"{file}: the {name} split of {len(split)} must have both labels")
-        return Splits(train, validation, test, notes=(told, *found.notes))
+        twice = (
+            f"{found.again(rows['test'], first)} molecules of the test split are in the training "
+            "split too, written the same way or another"
+        )
+        return Splits(train, validation, test, notes=(told, twice, *found.notes))
 
     def model(self, splits: Splits) -> nn.Module:
         return MoleculeNetwork(self.padded_mean)
