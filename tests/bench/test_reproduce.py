@@ -295,6 +295,33 @@ def test_words_stand_where_a_method_has_no_score_and_the_best_of_ours_is_bold() 
     assert "synthetic" not in markdown.partition("## Steps")[0]
 
 
+def test_steps_to_the_target_have_a_table_where_there_is_a_target() -> None:
+    soon = Interval(60, 50, 70, [50, 60, 70])
+    never = Interval(math.inf, math.inf, math.inf, [math.inf] * 3)
+    part, found = small(
+        replace(scored("adam", 0.7, 0.8, 0.9), steps_to_target=soon),
+        replace(scored("sgd", 0.2, 0.3, 0.4), steps_to_target=never),
+        Row("digits", "lion", "missing"),
+    )
+    assert "Steps to the target" not in paper_markdown(part, found, "badm")
+    found = replace(found, tasks=[replace(task, target=0.75) for task in found.tasks])
+    assert cells(paper_markdown(part, found, "badm"), "Steps to the target") == {
+        "A": ["Digits"],
+        "---": ["---:"],
+        "target": ["75.0 %"],
+        "adam": ["**60** (50–70)"],
+        "sgd": ["never"],
+        "lion": ["*missing*"],
+    }
+
+
+def test_a_row_from_other_tasks_has_no_place_in_the_table_of_steps(written: Path) -> None:
+    markdown = (written / "node-classification.md").read_text(encoding="utf-8")
+    rows = markdown.partition("## Steps to the target")[2].partition("\n## ")[0].splitlines()
+    firsts = [row.split(" | ")[0].strip("| ") for row in rows if row.startswith("| ")]
+    assert firsts == ["DNN", "---", "target", "SGD (sgd)", "GNN", "---", "target", "SGD (sgd)"]
+
+
 def test_where_low_is_good_the_lowest_is_bold() -> None:
     part, found = small(scored("adam", 0.7), scored("sgd", 0.2), scored("lion", 0.2), best="low")
     lines = table_of(part, found).lines

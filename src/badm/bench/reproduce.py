@@ -203,6 +203,8 @@ NODE_CLASSIFICATION = Part(
         "Physics and CS they cannot be determined. On Cora, BADM is 14 nodes (DNN) and 11 nodes "
         "(GNN) ahead of Adam: within the noise of the split, whose standard error is about 1.2 "
         "points.",
+        "Of speed the paper says that BADM reaches its final accuracy on Computers in 2,300 "
+        "iterations and on Physics in 700, the others in at least 6,800 and 1,380.",
         "As printed, BADM's effective step is 1/σ without scaling by coordinate: SGD with a "
         "memory. That is hard to square with its figures in the paper.",
     ),

@@ -22,8 +22,6 @@ from badm.commands.progress import Board
 if TYPE_CHECKING:
     from badm.bench.protocol import Comparing
 
-KINDS = ("-score.png", "-loss.png")  # of the figures that are kept
-
 
 def reproduce(
     names: Annotated[
@@ -208,9 +206,8 @@ def draw(comparison: Comparison, folder: Path) -> None:
 
     folder.mkdir(exist_ok=True)
     with TemporaryDirectory() as drawn:
-        for path in figures(comparison, Path(drawn)):
-            if path.name.endswith(KINDS):
-                write_atomically(folder / path.name, path.read_bytes())
+        for path in figures(comparison, Path(drawn), kinds=("score", "loss"), forms=("png",)):
+            write_atomically(folder / path.name, path.read_bytes())
 
 
 def _plain(part: paper.Part, comparisons: list[Comparison]) -> dict[str, Any]:

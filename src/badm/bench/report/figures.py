@@ -52,21 +52,30 @@ SETTINGS: Any = {
 Line = tuple[list[float], list[float], list[float], list[float]]
 
 
-def figures(comparison: Comparison, folder: Path) -> list[Path]:
+KINDS = ("score", "loss", "sensitivity", "profile")
+FORMS = ("png", "svg")
+
+
+def figures(
+    comparison: Comparison,
+    folder: Path,
+    *,
+    kinds: Sequence[str] = KINDS,
+    forms: Sequence[str] = FORMS,
+) -> list[Path]:
     """Draw curves and sensitivity of each task and the profile; the files that were written."""
     folder.mkdir(parents=True, exist_ok=True)
     looks = styles(comparison.methods)
     written: list[Path] = []
+    of_task = {"score": _score, "loss": _losses, "sensitivity": _sensitivity}
     with matplotlib.rc_context(SETTINGS):
         for task in comparison.tasks:
-            drawn = {
-                "score": _score(comparison, task, looks),
-                "loss": _losses(comparison, task, looks),
-                "sensitivity": _sensitivity(comparison, task, looks),
-            }
-            for kind, figure in drawn.items():
-                written += _save(figure, folder / f"{_safe(task.name)}-{kind}")
-        written += _save(_profile(comparison, looks), folder / "profile")
+            for kind, draw in of_task.items():
+                if kind in kinds:
+                    figure = draw(comparison, task, looks)
+                    written += _save(figure, folder, f"{_safe(task.name)}-{kind}", forms)
+        if "profile" in kinds:
+            written += _save(_profile(comparison, looks), folder, "profile", forms)
     return written
 
 
@@ -265,13 +274,14 @@ def _legend(figure: Figure, axes: Axes) -> None:
     )
 
 
-def _save(figure: Figure | None, stem: Path) -> list[Path]:
+def _save(figure: Figure | None, folder: Path, name: str, forms: Sequence[str]) -> list[Path]:
     if figure is None:
         return []
-    png, svg = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
-    figure.savefig(png, dpi=200, metadata={"Software": None})
-    figure.savefig(svg, metadata={"Date": None, "Creator": None})
-    return [png, svg]
+    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+    paths = [folder / f"{name}.{form}" for form in forms]
+    for form, path in zip(forms, paths, strict=True):
+        figure.savefig(path, dpi=200, metadata=metadata[form])
+    return paths
 
 
 def _safe(name: str) -> str:

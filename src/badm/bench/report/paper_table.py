@@ -16,6 +16,10 @@ from badm.bench.report.text import escape
 from badm.bench.reproduce import Block, Part
 
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
+SPEED = (
+    "Steps until the validation score reached the target, median over seeds (interval); a seed "
+    "that misses it counts as never. The targets were fixed beforehand, for all methods alike."
+)
 NOTHING = "–"
 
 
@@ -86,6 +90,9 @@ def paper_markdown(part: Part, comparison: Comparison, command: str) -> str:
     for made in paper_tables(part, comparison):
         parts += [f"## {escape(made.title)}", _markdown_table(made)]
         parts.append("\n".join(f"{escape(note)}  " for note in made.footnotes))
+    speeds = [_speeds(part, block, _Found(comparison)) for block in part.blocks]
+    if any(speeds):
+        parts += ["## Steps to the target", SPEED, *speeds]
     parts += ["## Notes", _listed(_notes(part, comparison))]
     parts += ["## Settings", _listed(_settings(part, comparison))]
     parts += ["## Steps", _steps(comparison)]
@@ -128,24 +135,31 @@ class _Found:
         }
 
 
-def _paper_table(part: Part, block: Block, found: _Found) -> PaperTable:
+def _shown(part: Part, block: Block, found: _Found) -> list[str]:
+    """The methods of a block that ran."""
     methods = dict.fromkeys(method for _, method in found.rows)
-    shown = [
+    return [
         name
         for name in part.rows(block, tuple(methods))
         if any((task, name) in found.rows for task in block.tasks(name))
     ]
+
+
+def _label(part: Part, method: str) -> str:
+    called = part.names.get(method)
+    return method if called in (None, method) else f"{called} ({method})"
+
+
+def _paper_table(part: Part, block: Block, found: _Found) -> PaperTable:
     footnotes: dict[str, str] = {}  # mark by text
 
     def mark(text: str) -> str:
         return footnotes.setdefault(text, MARKS[len(footnotes)])
 
     lines = []
-    for method in shown:
+    for method in _shown(part, block, found):
         stand_in = block.stand_ins.get(method)
-        called = part.names.get(method)
-        label = method if called in (None, method) else f"{called} ({method})"
-        label += "" if stand_in is None else mark(stand_in.why)
+        label = _label(part, method) + ("" if stand_in is None else mark(stand_in.why))
         cells = []
         for task in block.tasks(method):
             where = task, method
@@ -192,6 +206,28 @@ def _with_best(lines: list[PaperLine]) -> list[PaperLine]:
     ]
 
 
+def _speeds(part: Part, block: Block, found: _Found) -> str:
+    """How soon each method reaches the targets of a block, where it has any."""
+    facts = [found.tasks[task] for task in block.columns.values() if task in found.tasks]
+    if all(task.target is None for task in facts):
+        return ""
+    targets = [NOTHING if x.target is None else score_of(x).show(x.target) for x in facts]
+    rows = [[block.title, *block.columns], ["---"] + ["---:"] * len(facts), ["target", *targets]]
+    for method in _shown(part, block, found):
+        if method not in block.stand_ins:  # on other tasks, with other targets
+            lines = [found.lines[task, method] for task in block.columns.values()]
+            rows.append([_label(part, method), *map(_speed, lines)])
+    return _rows(rows)
+
+
+def _speed(line: Line) -> str:
+    cell = line.cells["steps"]
+    if not cell.text:
+        return f"*{escape(line.instead or NOTHING)}*"
+    text = f"**{cell.text}**" if cell.best else cell.text
+    return f"{text} ({cell.note})" if cell.note else text
+
+
 def _legend(comparison: Comparison) -> str:
     seeds = max((len(row.seeds) for row in comparison.rows), default=0)
     scores = {task.score: task.best for task in comparison.tasks}
@@ -209,10 +245,13 @@ def _legend(comparison: Comparison) -> str:
 
 
 def _markdown_table(made: PaperTable) -> str:
-    rows = [["method", *made.headings], ["---"] + ["---:"] * len(made.headings)]
-    rows = [[escape(text) for text in rows[0]], rows[1]]
+    rows = [["method", *map(escape, made.headings)], ["---"] + ["---:"] * len(made.headings)]
     for line in made.lines:
         rows.append([escape(line.label), *map(_markdown_cell, line.cells)])
+    return _rows(rows)
+
+
+def _rows(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -290,7 +329,7 @@ def _steps(comparison: Comparison) -> str:
         data = "synthetic" if task.synthetic else "real"
         sizes = [numbers.count(size) for size in (task.steps, full, task.batch_size)]
         rows.append([escape(task.name), *sizes, data])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return _rows(rows)
 
 
 def _listed(notes: Iterator[str]) -> str:
