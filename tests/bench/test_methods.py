@@ -342,7 +342,7 @@ def test_names() -> None:
     ("typed", "suggested"),
     [
         ("adm", "; did you mean adam or badm? `"),
-        ("Adam", "; did you mean adam or "),
+        ("Adam", "; did you mean adam? `"),
         ("shedule-free", "; did you mean schedule-free? `"),
         ("xyzzy", "; `badm list methods` shows all"),
     ],

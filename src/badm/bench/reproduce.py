@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from badm.bench.names import suggestion
 from badm.bench.plan import Plan
 from badm.bench.task import Scale
-from badm.bench.tasks import suggestion
 
 
 class UnknownPart(ValueError):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from badm.bench.method import Method
 from badm.bench.methods import (
     anderson,
@@ -15,6 +13,7 @@ from badm.bench.methods import (
     sisa,
     torch_methods,
 )
+from badm.bench.names import suggestion
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -48,6 +47,6 @@ def find(name: str) -> Method:
     """
     if name in METHODS:
         return METHODS[name]
-    near = sorted(get_close_matches(name.lower(), METHODS, n=2))
-    meant = f"did you mean {' or '.join(near)}? " if near else ""
-    raise UnknownMethod(f"there is no method {name!r}; {meant}`badm list methods` shows all")
+    raise UnknownMethod(
+        f"there is no method {name!r}; {suggestion(name, METHODS)}`badm list methods` shows all"
+    )

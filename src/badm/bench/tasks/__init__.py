@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from badm.bench.faults import TaskError, place
+from badm.bench.names import suggestion
 from badm.bench.task import Scale, Task, check
 from badm.bench.tasks.bbbp import Bbbp, BbbpPadded
 from badm.bench.tasks.digits import Digits
@@ -64,16 +64,6 @@ def find(source: str, scale: Scale = "cpu") -> Found:
     task = TASKS[source](scale)
     check(task)
     return Found(source, task, str(task.version), task.after)
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """A question that names what comes near, or nothing.
-
-    >>> suggestion("adm", ["adam", "badm", "sgd"])
-    'did you mean badm or adam? '
-    """
-    near = difflib.get_close_matches(name, known, n=3)
-    return f"did you mean {' or '.join(near)}? " if near else ""
 
 
 def _in_file(path: Path, wanted: str, scale: Scale) -> Found:
