@@ -108,7 +108,8 @@ def duals(optimizer: BADM) -> list[Tensor]:
     for index, state in optimizer.state_dict()["state"].items():
         m = state["dual"].clone()
         if "left_basis" in state:
+            w = params[index]
             blocks = state["left_basis"] @ m @ state["right_basis"].mT
-            m = kronecker.join(blocks, params[index].shape)
+            m = kronecker.join(blocks, len(w), w[0].numel()).reshape(w.shape)
         plain.append(m)
     return plain

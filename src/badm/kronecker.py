@@ -22,8 +22,6 @@ from torch import Tensor
 from torch._compile import _disable_dynamo as not_compiled  # as torch.optim: dynamo comes late
 from torch.nn.functional import pad
 
-from badm.matrices import as_matrix
-
 State = dict[str, Any]
 
 # A basis is renewed by one power iteration every so many steps.
@@ -64,33 +62,32 @@ def grid(rows: int, cols: int) -> tuple[int, int]:
 
 
 def cut(x: Tensor) -> Tensor:
-    """A parameter as the stack of its blocks, with zeros at the ends if they do not come out even.
+    """A stack of matrices as the stack of their blocks, the ends filled up with zeros.
 
-    A matrix that stays whole is not copied.
+    Matrices that stay whole are not copied.
     """
-    x = as_matrix(x)
-    down, across = grid(*x.shape)
+    n, height, width = x.shape
+    down, across = grid(height, width)
     if down == across == 1:
-        return x[None]
-    rows, cols = math.ceil(x.shape[0] / down), math.ceil(x.shape[1] / across)
-    x = pad(x, (0, across * cols - x.shape[1], 0, down * rows - x.shape[0]))
-    return x.view(down, rows, across, cols).transpose(1, 2).reshape(-1, rows, cols)
+        return x
+    rows, cols = math.ceil(height / down), math.ceil(width / across)
+    x = pad(x, (0, across * cols - width, 0, down * rows - height))
+    return x.view(n, down, rows, across, cols).transpose(2, 3).reshape(-1, rows, cols)
 
 
-def join(blocks: Tensor, shape: torch.Size) -> Tensor:
-    """The parameter of that shape of which these are the blocks.
+def join(blocks: Tensor, height: int, width: int) -> Tensor:
+    """The stack of matrices of that size of which these are the blocks.
 
-    >>> x = torch.randn(600, 7)
-    >>> cut(x).shape, join(cut(x), x.shape).equal(x)
-    (torch.Size([3, 200, 7]), True)
+    >>> x = torch.randn(2, 600, 7)
+    >>> cut(x).shape, join(cut(x), 600, 7).equal(x)
+    (torch.Size([6, 200, 7]), True)
     """
-    if len(blocks) == 1:
-        return blocks.reshape(shape)
-    matrix = shape[0], shape[1:].numel()
-    down, across = grid(*matrix)
+    down, across = grid(height, width)
+    if down == across == 1:
+        return blocks
     rows, cols = blocks.shape[1:]
-    x = blocks.view(down, across, rows, cols).transpose(1, 2).reshape(down * rows, across * cols)
-    return x[: matrix[0], : matrix[1]].reshape(shape)
+    x = blocks.view(-1, down, across, rows, cols).transpose(2, 3)
+    return x.reshape(-1, down * rows, across * cols)[:, :height, :width]
 
 
 def whole(tensors: list[Tensor]) -> Tensor:

@@ -53,7 +53,7 @@ def state_dtype(p: Tensor) -> torch.dtype:
 
 def zeros(kind: str, p: Tensor) -> Tensor:
     """A buffer for a parameter: of its shape, or of that of its blocks in the kronecker metric."""
-    like = kronecker.cut(p.detach()) if kind == "kronecker" else p
+    like = kronecker.cut(as_matrix(p.detach())[None]) if kind == "kronecker" else p
     return torch.zeros_like(like, dtype=state_dtype(p))
 
 
@@ -136,9 +136,10 @@ class Kronecker:
         return self._scaled(x, self.scale)
 
     def _scaled(self, x: Tensor, scale: Tensor) -> Tensor:
-        rotated = kronecker.rotate(kronecker.cut(x), self.left, self.right)
+        matrix = as_matrix(x)
+        rotated = kronecker.rotate(kronecker.cut(matrix[None]), self.left, self.right)
         scaled = kronecker.rotate_back(scale * rotated, self.left, self.right)
-        return kronecker.join(scaled, x.shape)
+        return kronecker.join(scaled, *matrix.shape).reshape(x.shape)
 
 
 def measure(kind: str, state: State, g: Tensor, u: Tensor, *, beta2: float, eps: float) -> Operator:
@@ -153,7 +154,7 @@ def measure(kind: str, state: State, g: Tensor, u: Tensor, *, beta2: float, eps:
         factor = polar_factor(direction.mT if tall else direction)
         return Spectral(spectral_scale(u) * factor, tall)
     left, right = (None if basis is None else basis.clone() for basis in kronecker.bases([state]))
-    blocks = kronecker.cut(g)
+    blocks = kronecker.cut(as_matrix(g)[None])
     scale = second_moment_scale(state, kronecker.rotate(blocks, left, right), beta2, eps)
     kronecker.follow([state], blocks, beta2)
     return Kronecker(left, right, scale)

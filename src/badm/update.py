@@ -83,11 +83,12 @@ def _direction(kind: str, g: Tensor, state: State, s: Settings) -> Tensor:
     """``Q⁻¹(2m⁺ − m)`` for one parameter, its state brought up to date."""
     if kind == "kronecker":
         left, right = kronecker.bases([state])
-        blocks = kronecker.cut(g)
+        matrix = as_matrix(g)
+        blocks = kronecker.cut(matrix[None])
         x = _direction("diagonal", kronecker.rotate(blocks, left, right), state, s)
         x = kronecker.rotate_back(x, left, right)
         kronecker.follow([state], blocks, s.beta2)
-        return kronecker.join(x, g.shape)
+        return kronecker.join(x, *matrix.shape).reshape(g.shape)
     m: Tensor = state["dual"]
     d = (1 - s.beta) * (g - m)  # θ(g − m)
     m.add_(d)  # m⁺
@@ -155,13 +156,14 @@ def _foreach_kronecker(batch: Batch, s: Settings) -> None:
     for indices in _stacks(batch):
         part = batch.pick(indices)
         left, right = kronecker.bases(part.states)
-        g = kronecker.whole([kronecker.cut(x) for x in part.g])
-        blocks = len(g) // len(part)
-        rotated = torch.split(kronecker.rotate(g, left, right), blocks)
-        x = kronecker.whole(_foreach_diagonal(list(rotated), part.states, s))
-        steps = torch.split(kronecker.rotate_back(x, left, right), blocks)
-        _descend(part.w, [kronecker.join(x, part.w[0].shape) for x in steps], s.lr)
-        kronecker.follow(part.states, g, s.beta2)
+        g = stack(part.g)
+        blocks = kronecker.cut(g)
+        rotated = kronecker.rotate(blocks, left, right)
+        of_each = list(torch.split(rotated, len(blocks) // len(part)))
+        x = kronecker.whole(_foreach_diagonal(of_each, part.states, s))
+        x = kronecker.join(kronecker.rotate_back(x, left, right), *g.shape[1:])
+        _descend(part.w, unstack(x, part.w[0].shape), s.lr)
+        kronecker.follow(part.states, blocks, s.beta2)
 
 
 def _stacks(batch: Batch) -> Iterator[list[int]]:

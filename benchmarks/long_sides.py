@@ -1,0 +1,127 @@
+"""The kronecker metric with its long sides cut into blocks: what that costs and what it saves.
+
+A first layer of many inputs has a long side. For blocks of several lengths, whole sides among them,
+this measures the processor time of a step on such layers, as a multiple of the diagonal metric's
+on the same tensors (medians of interleaved turns), and what a network with such a layer has
+learned after some steps, the DNN of Cora with 1,433 inputs, over some seeds.
+
+    BADM_DATA=../shared/data python benchmarks/long_sides.py -o results/long_sides.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from badm import BADM, kronecker
+from badm.bench import methods
+from badm.bench.run import run
+from badm.bench.store import Config, Store
+from badm.bench.tasks import TASKS
+
+LENGTHS = (64, 128, 256, 512, 2048)  # the last leaves every side here whole but for the longest
+SHAPES = ((32, 1433), (32, 3703), (4096, 7))
+TURNS, STEPS_OF_A_TURN = 7, 20  # two periods of refreshing
+TASK, SEEDS, LR = "node-cora-dnn", (0, 1, 2), 1e-3
+
+
+@contextmanager
+def blocks_of(length: int) -> Iterator[None]:
+    """Sides of more than this are cut."""
+    before = kronecker.ASPECT, kronecker.SHORTEST, kronecker.LONGEST
+    kronecker.ASPECT, kronecker.SHORTEST, kronecker.LONGEST = 1, length, length
+    try:
+        yield
+    finally:
+        kronecker.ASPECT, kronecker.SHORTEST, kronecker.LONGEST = before
+
+
+def step_times(shape: tuple[int, int]) -> dict[str, float]:
+    """Of a kronecker step by length of the blocks, in diagonal steps."""
+    cases = {"diagonal": 256, **{str(length): length for length in LENGTHS}}
+    optimizers = {
+        name: BADM(
+            [torch.nn.Parameter(torch.randn(shape))],
+            metric="diagonal" if name == "diagonal" else "kronecker",
+        )
+        for name in cases
+    }
+    gradients = [torch.randn(shape) for _ in range(3)]
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(TURNS + 1):
+        for name, length in cases.items():
+            with blocks_of(length):
+                seconds[name].append(_seconds(optimizers[name], gradients))
+    medians = {name: statistics.median(those[1:]) for name, those in seconds.items()}
+    return {name: median / medians["diagonal"] for name, median in medians.items()}
+
+
+def _seconds(optimizer: BADM, gradients: list[Tensor]) -> float:
+    (w,) = optimizer.param_groups[0]["params"]
+    start = time.process_time()
+    for step in range(STEPS_OF_A_TURN):
+        w.grad = gradients[step % len(gradients)]
+        optimizer.step()
+    return time.process_time() - start
+
+
+def learned(length: int, steps: int) -> dict[str, list[float]]:
+    """Best validation accuracy and lowest validation loss of each seed."""
+    method, task = methods.find("badm-kronecker"), TASKS[TASK]("cpu")
+    found: dict[str, list[float]] = {"accuracy": [], "loss": []}
+    with blocks_of(length), TemporaryDirectory() as folder:
+        for seed in SEEDS:
+            setting = method.setting({"lr": LR})
+            config = Config(TASK, "1", "cpu", steps, method.name, setting, seed)
+            done = run(config, task, method, Store(folder))
+            found["accuracy"].append(max(done.readings("accuracy")[1]))
+            found["loss"].append(min(done.readings("loss")[1]))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=1000, help="of training (default: 1000)")
+    parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    result: dict[str, Any] = {
+        "environment": {
+            "python": platform.python_version(),
+            "torch": version("torch"),
+            "machine": platform.machine(),
+            "threads": torch.get_num_threads(),
+        },
+        "turns": TURNS,
+        "steps of a turn": STEPS_OF_A_TURN,
+        "step time over the diagonal metric's": {},
+        "training": {"task": TASK, "steps": options.steps, "lr": LR, "seeds": SEEDS},
+        "learned": {},
+    }
+    for shape in SHAPES:
+        ratios = step_times(shape)
+        result["step time over the diagonal metric's"][str(shape)] = ratios
+        print(shape, *(f"{name}: {ratio:.1f}" for name, ratio in ratios.items()), flush=True)
+    for length in LENGTHS:
+        result["learned"][length] = found = learned(length, options.steps)
+        means = {name: round(statistics.mean(those), 4) for name, those in found.items()}
+        print(f"blocks of {length}: {means}", flush=True)
+    if options.output:
+        options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
