@@ -13,7 +13,7 @@ from badm.bench.data.dataset import Dataset, FetchFailed, Files, MissingData, Pr
 from badm.bench.data.fetching import NotFetched, fetch
 from badm.bench.data.folder import root
 from badm.bench.data.libraries import MissingLibrary
-from badm.bench.data.presence import path, status
+from badm.bench.data.presence import absence, path, status
 
 __all__ = [
     "DATASETS",
@@ -26,6 +26,7 @@ __all__ = [
     "NotFetched",
     "Problem",
     "Report",
+    "absence",
     "basis",
     "fetch",
     "find",

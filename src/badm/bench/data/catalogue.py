@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import partial
 
-from badm.bench.data import bbbp, geometric, graph_facts, hub, idx
+from badm.bench.data import (
+    airplanes,
+    bbbp,
+    geometric,
+    graph_facts,
+    hub,
+    idx,
+    image_facts,
+    image_sources,
+)
 from badm.bench.data.dataset import Dataset, Files
+from badm.bench.names import suggestion
 
 
 def _graph(name: str, title: str, what: str, size: int, licence: str) -> Dataset:
@@ -130,31 +139,46 @@ DATASETS: tuple[Dataset, ...] = (
     Dataset(
         name="cifar10",
         title="CIFAR-10",
-        what="32×32 colour photographs, 10 classes; first 6,000 + 1,500",
-        tasks=("image-cifar10",),
+        what="32×32 colour photographs, 10 classes; 50,000 + 10,000 or first 6,000 + 1,500",
+        tasks=("image-cifar10", "image-cifar10-tutorial"),
         size=17_452_731,
         licence=NONE_STATED,
-        layout="cifar10/cifar10.npz: x_train, x_test (N, 32, 32, 3) uint8, y_train, y_test int64",
+        layout=(
+            "cifar10/cifar10.npz: x_train, x_test (N, 32, 32, 3) uint8, y_train, y_test int64; "
+            "or the official binary version, cifar10/cifar-10-batches-bin/*.bin"
+        ),
         files=(Files("cifar10/cifar10.npz"),),
+        official=(
+            Files("cifar10/cifar-10-batches-bin/data_batch_*.bin", 5),
+            Files("cifar10/cifar-10-batches-bin/test_batch.bin"),
+        ),
+        fetch=image_sources.fetch_cifar10,
+        check=partial(image_facts.check, "cifar10"),
     ),
     Dataset(
         name="svhn",
         title="SVHN",
-        what="32×32 house-number digits, 10 classes; first 6,000 + 1,500, cut out anew",
+        what="32×32 digits of houses; 73,257 + 26,032 or first 6,000 + 1,500, cut out anew",
         tasks=("image-svhn",),
         size=15_277_426,
         licence=NONE_STATED,
         layout=(
             "svhn/svhn.npz: x_train, x_test (N, 32, 32, 3) uint8, y_train, y_test int64, label 0 "
-            "for digit 0"
+            "for digit 0; or the official svhn/train_32x32.mat and svhn/test_32x32.mat"
         ),
         files=(Files("svhn/svhn.npz"),),
+        official=(
+            Files("svhn/train_32x32.mat", sha256=image_sources.SVHN[0].sha256),
+            Files("svhn/test_32x32.mat", sha256=image_sources.SVHN[1].sha256),
+        ),
+        fetch=image_sources.fetch_svhn,
+        check=partial(image_facts.check, "svhn"),
     ),
     Dataset(
         name="cmaterdb",
         title="CMATERdb numerals",
         what="32×32 handwritten Bangla, Devanagari and Telugu digits, 10,000 + 2,000",
-        tasks=("image-cmaterdb",),
+        tasks=("image-cmaterdb", "image-cmaterdb-devanagari", "image-cmaterdb-telugu"),
         size=1_160_193,
         licence="Apache-2.0; also: free for non-commercial use",
         layout=(
@@ -187,12 +211,14 @@ DATASETS: tuple[Dataset, ...] = (
                 sha256="182806a45091da53b4ad98d4425130c0ebbf9bc1bf50fb58b3e5ea65ee33c7c6",
             ),
         ),
+        fetch=image_sources.fetch_cmaterdb,
+        check=partial(image_facts.check, "cmaterdb"),
     ),
     Dataset(
         name="tf-flowers",
         title="TF Flowers",
-        what="3,670 photographs of flowers, 5 classes; shorter side 96 pixels",
-        tasks=("image-flowers",),
+        what="3,670 photographs of flowers, 5 classes; originals or shorter side 96 pixels",
+        tasks=("image-flowers", "image-flowers-augmented"),
         size=17_852_749,
         licence=NONE_STATED,
         layout=(
@@ -205,40 +231,49 @@ DATASETS: tuple[Dataset, ...] = (
             Files("tf_flowers/sunflowers/*.jpg", 699),
             Files("tf_flowers/tulips/*.jpg", 799),
         ),
+        fetch=image_sources.fetch_flowers,
+        check=partial(image_facts.check, "tf-flowers"),
     ),
     Dataset(
         name="deepweeds",
         title="DeepWeeds",
-        what="96×96 photographs of weeds, 9 classes; first 250 of each",
+        what="photographs of weeds, 9 classes; 17,509 of 256×256 or first 250 of each of 96×96",
         tasks=("image-deepweeds",),
         size=10_751_002,
         licence="CC BY 4.0",
-        layout="deepweeds/labels.csv (columns Filename, Label, Species) and deepweeds/images/*.jpg",
+        layout=(
+            "deepweeds/labels.csv (columns Filename, Label, Species) and deepweeds/images/*.jpg: "
+            "labels/labels.csv and the unpacked images.zip of github.com/AlexOlsen/DeepWeeds"
+        ),
         files=(
             Files("deepweeds/labels.csv"),
             Files("deepweeds/images/*.jpg", 2250),
         ),
+        check=partial(image_facts.check, "deepweeds"),
     ),
     Dataset(
         name="caltech-airplanes",
         title="Caltech-101 airplanes",
         what="800 photographs of airplanes, a box around each",
-        tasks=("detection",),
-        size=8_243_131,
+        tasks=("detection", "detection-scaled"),
+        size=8_219_988,
         licence=NONE_STATED,
         layout=(
-            "caltech_airplanes/images/image_NNNN.jpg, "
-            "caltech_airplanes/Airplanes_Side_2/annotation_NNNN.mat and "
-            "caltech_airplanes/airplanes.csv (x0,y0,x1,y1,file without header)"
+            "caltech_airplanes/images/image_NNNN.jpg and "
+            "caltech_airplanes/Airplanes_Side_2/annotation_NNNN.mat; or as caltech-101.zip and the "
+            "two archives in it unpack, caltech_airplanes/101_ObjectCategories/airplanes and "
+            "caltech_airplanes/Annotations/Airplanes_Side_2"
         ),
         files=(
-            Files(
-                "caltech_airplanes/airplanes.csv",
-                sha256="08f61cf04dd97448d69241a3c10697cdda94b87469a9c078164d9f9e1637a1b1",
-            ),
-            Files("caltech_airplanes/images/image_*.jpg", 800),
-            Files("caltech_airplanes/Airplanes_Side_2/annotation_*.mat", 800),
+            Files("caltech_airplanes/images/image_*.jpg", airplanes.COUNT),
+            Files("caltech_airplanes/Airplanes_Side_2/annotation_*.mat", airplanes.COUNT),
         ),
+        official=(
+            Files(f"caltech_airplanes/{airplanes.OFFICIAL[0]}/image_*.jpg", airplanes.COUNT),
+            Files(f"caltech_airplanes/{airplanes.OFFICIAL[1]}/annotation_*.mat", airplanes.COUNT),
+        ),
+        fetch=airplanes.fetch,
+        check=airplanes.check,
     ),
     Dataset(
         name="flowers102",
@@ -297,6 +332,8 @@ DATASETS: tuple[Dataset, ...] = (
             Files("camelyon/camelyonpatch_level_2_split_test_x.h5"),
             Files("camelyon/camelyonpatch_level_2_split_test_y.h5"),
         ),
+        fetch=image_sources.fetch_camelyon,
+        check=image_facts.check_camelyon,
     ),
     Dataset(
         name="digits",
@@ -322,6 +359,5 @@ def find(name: str) -> Dataset:
     names = {dataset.name: dataset for dataset in DATASETS}
     if name in names:
         return names[name]
-    near = get_close_matches(name.lower().replace("_", "-"), names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-    raise ValueError(f"no dataset is called {name!r}; {hint}")
+    meant = suggestion(name, names) or f"there are {', '.join(names)}"
+    raise ValueError(f"no dataset is called {name!r}; {meant.strip()}")

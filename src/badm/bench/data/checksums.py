@@ -11,7 +11,7 @@ from tempfile import NamedTemporaryFile
 
 from badm.bench.data.dataset import Dataset, Problem, Report
 from badm.bench.data.folder import root
-from badm.bench.data.presence import shortages
+from badm.bench.data.presence import shortages, wanted
 
 SUMS = "SHA256SUMS"
 CHUNK = 1 << 20
@@ -32,7 +32,7 @@ def verify(dataset: Dataset, report: Report | None = None) -> list[Problem]:
         amount = "is missing" if files.count == 1 else f"{found} of {files.count} files are there"
         problems.append(Problem(files.pattern, "missing", amount))
     absent = {problem.path for problem in problems}
-    fixed = {files.pattern: files.sha256 for files in dataset.files if files.sha256}
+    fixed = {files.pattern: files.sha256 for files in wanted(dataset) if files.sha256}
     problems += _compare({k: v for k, v in fixed.items() if k not in absent}, report)
     if not problems and dataset.check and dataset.folder:
         problems += dataset.check(root() / dataset.folder)
@@ -50,10 +50,9 @@ def basis(dataset: Dataset) -> str:
         return "nothing to verify"
     if _listed(dataset):
         return SUMS
-    if dataset.check:
-        return "recorded facts"
-    fixed = [files.sha256 is not None for files in dataset.files]
-    return "recorded checksums" if all(fixed) else "number of files only"
+    if all(files.sha256 is not None for files in wanted(dataset)):
+        return "recorded checksums"
+    return "recorded facts" if dataset.check else "number of files only"
 
 
 def record(dataset: Dataset) -> None:

@@ -80,6 +80,7 @@ class Dataset:
     licence: str
     layout: str
     files: tuple[Files, ...] = ()  # none: the data are inside scikit-learn
+    official: tuple[Files, ...] = ()  # as the publisher has them, in the place of the others
     fetch: Callable[[Path, Report | None], None] | None = None
     check: Callable[[Path], list[Problem]] | None = None
 
@@ -90,8 +91,8 @@ class Dataset:
 
     def match(self, path: str) -> bool:
         """Whether a path relative to the data folder belongs to this dataset."""
-        return any(files.match(path) for files in self.files)
+        return any(files.match(path) for files in (*self.files, *self.official))
 
     def found(self, root: Path) -> list[str]:
         """Its files that are there, relative to the data folder."""
-        return [path for files in self.files for path in files.found(root)]
+        return [path for files in (*self.files, *self.official) for path in files.found(root)]

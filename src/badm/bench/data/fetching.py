@@ -67,9 +67,10 @@ def _move(new: Path, place: Path, bad: set[str]) -> None:
         if not place.is_dir():
             raise
     moving = []
-    for file in sorted(new.iterdir()):
-        old = place / file.name
-        if old.exists() and f"{place.name}/{file.name}" not in bad:
+    for file in sorted(file for file in new.rglob("*") if file.is_file()):
+        name = file.relative_to(new).as_posix()
+        old = place / name
+        if old.exists() and f"{place.name}/{name}" not in bad:
             if _same(file, old):
                 continue
             raise FetchFailed(
@@ -78,11 +79,13 @@ def _move(new: Path, place: Path, bad: set[str]) -> None:
             )
         moving.append((file, old))
     for file, old in moving:
+        old.parent.mkdir(parents=True, exist_ok=True)
         os.replace(file, old)
 
 
 def _same(a: Path, b: Path) -> bool:
     """Whether two files are equal, before compression."""
-    with gzip.open(a) as first, gzip.open(b) as second:
+    opened = gzip.open if a.suffix == ".gz" else open
+    with opened(a, "rb") as first, opened(b, "rb") as second:
         pieces = [iter(partial(file.read, 1 << 20), b"") for file in (first, second)]
         return all(x == y for x, y in zip_longest(*pieces))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from badm.bench.data.catalogue import find
+from badm.bench.data.catalogue import DATASETS, find
 from badm.bench.data.dataset import Dataset, Files, MissingData
 from badm.bench.data.folder import root, root_in_words
 
@@ -20,20 +20,21 @@ def status(dataset: Dataset) -> Status:
     """
     if not dataset.files:
         return "inside scikit-learn"
-    lacking = shortages(dataset)
-    if not lacking:
+    if not shortages(dataset):
         return "present"
-    return (
-        "partly"
-        if any(found for _, found in lacking) or len(lacking) < len(dataset.files)
-        else "missing"
-    )
+    return "partly" if dataset.found(root()) else "missing"
 
 
 def shortages(dataset: Dataset) -> list[tuple[Files, int]]:
     """Which files there are too few of, and how many of them there are."""
-    counted = [(files, len(files.found(root()))) for files in dataset.files]
+    counted = [(files, len(files.found(root()))) for files in wanted(dataset)]
     return [(files, found) for files, found in counted if found < files.count]
+
+
+def wanted(dataset: Dataset) -> tuple[Files, ...]:
+    """The files that have to be there: the official ones as soon as there is one of them."""
+    official = any(files.found(root()) for files in dataset.official)
+    return dataset.official if official else dataset.files
 
 
 def path(dataset: Dataset | str) -> Path:
@@ -57,3 +58,18 @@ def path(dataset: Dataset | str) -> Path:
             f"{cure} ({root_in_words()})"
         )
     return folder
+
+
+def absence(task: str) -> str:
+    """What a task of the catalogue lacks of its data and how to get it, or nothing.
+
+    >>> absence("digits")
+    ''
+    """
+    for dataset in DATASETS:
+        if task in dataset.tasks and dataset.files:
+            try:
+                path(dataset)
+            except MissingData as error:
+                return str(error)
+    return ""

@@ -1,0 +1,128 @@
+"""Sets of image files, one photograph each: TF Flowers and DeepWeeds."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from badm.bench.data import pictures
+from badm.bench.data.images import ImageError, Images
+
+FLOWERS = ("daisy", "dandelion", "roses", "sunflowers", "tulips")
+WEEDS = 9  # eight, and what is none of them
+FILENAME, LABEL, SPECIES = "Filename", "Label", "Species"
+
+
+@dataclass(frozen=True)
+class Photographs:
+    """Image files and the class of each; nothing is decoded before it is asked for."""
+
+    classes: tuple[str, ...]
+    files: tuple[Path, ...]
+    labels: tuple[int, ...]
+
+    def first_of_each(self, count: int) -> Photographs:
+        """The first so many of each class, or all of it where there are fewer."""
+        seen = dict.fromkeys(self.labels, 0)
+        kept = []
+        for place, label in enumerate(self.labels):
+            seen[label] += 1
+            if seen[label] <= count:
+                kept.append(place)
+        return Photographs(
+            self.classes,
+            tuple(self.files[place] for place in kept),
+            tuple(self.labels[place] for place in kept),
+        )
+
+    def decoded(self, side: int) -> Images:
+        """All of them, squeezed to ``side × side`` whatever their shape, as in the examples."""
+        pixels = pictures.read_all(self.files, side, side)
+        return Images(torch.from_numpy(pixels), torch.tensor(self.labels))
+
+
+def flowers(folder: Path) -> Photographs:
+    """A folder for each class, with its photographs in it.
+
+    >>> from badm.bench.data import path
+    >>> len(flowers(path("tf-flowers")).files)  # doctest: +SKIP
+    3670
+    """
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(FLOWERS):
+        if not (folder / name).is_dir():
+            raise ImageError(f"{folder} has no folder {name}")
+        found = sorted((folder / name).glob("*.jpg"))
+        if not found:
+            raise ImageError(f"{folder / name} has no images *.jpg")
+        files += found
+        labels += [label] * len(found)
+    return Photographs(FLOWERS, tuple(files), tuple(labels))
+
+
+def deepweeds(folder: Path) -> Photographs:
+    """The photographs that ``labels.csv`` names, in its order, in the folder ``images``."""
+    file = folder / "labels.csv"
+    classes, rows = _rows(file)
+    there = {image.name for image in (folder / "images").glob("*")}
+    lost = [name for name in rows if name not in there]
+    if lost:
+        more = f" and {len(lost) - 1:,} more" if len(lost) > 1 else ""
+        raise ImageError(f"{file}: {lost[0]}{more} must be in {folder / 'images'}, and is not")
+    files = tuple(folder / "images" / name for name in rows)
+    return Photographs(classes, files, tuple(rows.values()))
+
+
+def _rows(file: Path) -> tuple[tuple[str, ...], dict[str, int]]:
+    """The names of the classes, and the class of each file."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise ImageError(f"{file} is missing") from error
+    except UnicodeDecodeError as error:
+        raise ImageError(f"{file} must be UTF-8: {error}") from error
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows: dict[str, int] = {}
+    classes: dict[int, str] = {}
+    try:
+        header = next(reader, [])
+        name, label, species = (_column(file, header, n) for n in (FILENAME, LABEL, SPECIES))
+        for fields in reader:
+            where = f"{file}, line {reader.line_num}"
+            if len(fields) != len(header):
+                raise ImageError(f"{where}: {len(fields)} fields for {len(header)} columns")
+            if fields[name] in rows:
+                raise ImageError(f"{where}, field {FILENAME}: {fields[name]} is there twice")
+            number = rows[fields[name]] = _label(where, fields[label])
+            called = classes.setdefault(number, fields[species])
+            if called != fields[species]:
+                raise ImageError(
+                    f"{where}, field {SPECIES}: {LABEL} {number} is {called!r} before and "
+                    f"{fields[species]!r} here"
+                )
+    except csv.Error as error:
+        raise ImageError(f"{file}, line {reader.line_num}: {error}") from error
+    for number in range(WEEDS):
+        if number not in classes:
+            raise ImageError(f"{file}: no line has the {LABEL} {number}")
+    return tuple(classes[number] for number in range(WEEDS)), rows
+
+
+def _label(where: str, text: str) -> int:
+    if text not in map(str, range(WEEDS)):
+        raise ImageError(f"{where}, field {LABEL}: must be from 0 to {WEEDS - 1}, got {text!r}")
+    return int(text)
+
+
+def _column(file: Path, header: Sequence[str], name: str) -> int:
+    if header.count(name) != 1:
+        amount = "more than one column" if name in header else "no column"
+        found = ", ".join(header) or "none"
+        raise ImageError(f"{file}, line 1: {amount} {name!r} among {found}")
+    return header.index(name)

@@ -1,0 +1,181 @@
+"""Image files, decoded with Pillow: one, or all of a set once and for all."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import io
+import json
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from badm.bench.store import write_atomically
+
+VARIABLE = "BADM_CACHE"
+DEFAULT = Path("~/.cache/badm/decoded")
+FILTER = "bilinear, antialiased"
+CHECKSUM = 4  # bytes at the end of a cache file
+
+Pixels = npt.NDArray[np.uint8]
+
+
+class PictureError(ValueError):
+    """A file that is no sound image; the message names it."""
+
+
+class MissingPillow(ImportError):
+    """Pillow is not installed; the message says how it is."""
+
+
+def read(file: Path, height: int, width: int) -> Pixels:
+    """One image in RGB, shrunk or enlarged to ``(height, width, 3)``.
+
+    What shrinks is antialiased. The public examples resize without (``tf.image.resize``), which at
+    a quarter of the size looks at every fourth pixel only. With it, copies that somebody has shrunk
+    before give nearly the pixels that the originals give, so results on them carry over. Like
+    there, the orientation that a camera may have noted is not looked at.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "grey.png"
+    ...     Image.new("L", (40, 20), 7).save(file)
+    ...     read(file, 2, 1).tolist(), original_size(file)
+    ([[[7, 7, 7]], [[7, 7, 7]]], (20, 40))
+    """
+    _check_size(height, width)
+    with _opened(file) as image:
+        resized = image.convert("RGB").resize((width, height), _pillow().Resampling.BILINEAR)
+        return np.array(resized, np.uint8)
+
+
+def original_size(file: Path) -> tuple[int, int]:
+    """Height and width of an image as it is in its file; the pixels are not decoded."""
+    with _opened(file) as image:
+        width, height = image.size
+        return height, width
+
+
+def read_all(files: Sequence[Path], height: int, width: int) -> Pixels:
+    """All images as ``(N, height, width, 3)``, decoded once and then kept in :func:`cache`.
+
+    What has been decoded before is mapped into memory, copy-on-write: processes share it, and to
+    write to the array changes nothing but the array. A file that has changed, a cache that is
+    damaged or cannot be written only mean that everything is decoded again.
+
+    >>> read_all([], 2, 3).shape
+    (0, 2, 3, 3)
+    """
+    _check_size(height, width)
+    shape = (len(files), height, width, 3)
+    if not files:
+        return np.empty(shape, np.uint8)
+    kept = cache() / f"{_key(files, height, width)}.npy"
+    found = _load(kept, shape)
+    if found is not None:
+        return found
+    # Header, pixels and checksum in one piece: a set of gigabytes is not copied to be written.
+    header = _header(shape)
+    content = bytearray(len(header) + int(np.prod(shape)) + CHECKSUM)
+    content[: len(header)] = header
+    pixels = np.frombuffer(content, np.uint8, int(np.prod(shape)), len(header)).reshape(shape)
+    for place, file in zip(pixels, files, strict=True):
+        place[:] = read(file, height, width)
+    content[-CHECKSUM:] = _checksum(pixels)
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(kept, cast(bytes, content))
+    except OSError:
+        return pixels
+    mapped = _load(kept, shape)
+    return pixels if mapped is None else mapped
+
+
+def cache() -> Path:
+    """Where decoded images are kept: ``BADM_CACHE``, or ``~/.cache/badm/decoded``.
+
+    Whatever is in it can be deleted at any time.
+
+    >>> from unittest.mock import patch
+    >>> with patch.dict(os.environ, BADM_CACHE="/scratch"):
+    ...     cache().as_posix()
+    '/scratch'
+    """
+    return Path(os.environ.get(VARIABLE) or DEFAULT).expanduser()
+
+
+def _key(files: Sequence[Path], height: int, width: int) -> str:
+    """Of all that the pixels depend on, as far as it can be told without reading the files."""
+    about = [_pillow().__version__, FILTER, height, width]
+    try:
+        stats = [(str(file.absolute()), file.stat()) for file in files]
+    except FileNotFoundError as error:
+        raise PictureError(f"{error.filename} is missing") from error
+    except OSError as error:
+        raise PictureError(f"{error.filename} cannot be read: {error.strerror}") from error
+    rows = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+    return hashlib.sha256(json.dumps([about, rows]).encode()).hexdigest()[:32]
+
+
+def _load(kept: Path, shape: tuple[int, ...]) -> Pixels | None:
+    """What is in the cache, if it is there and whole."""
+    header, size = _header(shape), int(np.prod(shape))
+    try:
+        content = np.memmap(kept, np.uint8, "c")
+    except (OSError, ValueError):  # not there, not readable, or empty
+        return None
+    if len(content) != len(header) + size + CHECKSUM:
+        return None
+    pixels = content[len(header) : -CHECKSUM].reshape(shape)
+    sound = bytes(content[: len(header)]) == header
+    return pixels if sound and bytes(content[-CHECKSUM:]) == _checksum(pixels) else None
+
+
+def _header(shape: tuple[int, ...]) -> bytes:
+    """The beginning of a ``.npy`` file, so that anyone can look at what is kept."""
+    file = io.BytesIO()
+    about = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, about)
+    return file.getvalue()
+
+
+def _checksum(pixels: Pixels) -> bytes:
+    return zlib.crc32(pixels.data).to_bytes(CHECKSUM, "little")
+
+
+def _check_size(height: int, width: int) -> None:
+    if height < 1 or width < 1:
+        raise ValueError(f"height and width must be at least 1, got {height} and {width}")
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """An image of Pillow; whatever it stumbles over becomes one sentence with the file's name."""
+    pillow = _pillow()
+    try:
+        with pillow.open(file) as image:
+            yield image
+    except FileNotFoundError as error:
+        raise PictureError(f"{file} is missing") from error
+    except pillow.UnidentifiedImageError as error:
+        raise PictureError(f"{file} is no image, or none of a kind that Pillow knows") from error
+    # Decoders raise errors of many kinds: OSError, SyntaxError, ValueError, struct.error ...
+    except Exception as error:
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise PictureError(f"{file} cannot be decoded: {why}") from error
+
+
+def _pillow() -> Any:
+    try:
+        return importlib.import_module("PIL.Image")
+    except ModuleNotFoundError as error:
+        raise MissingPillow(
+            'image files need Pillow: pip install "badm[bench]" brings it'
+        ) from error
