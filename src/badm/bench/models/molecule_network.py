@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, pad, scaled_dot_product_attention
+from torch.nn.functional import linear, pad
 
 from badm.bench.data.molecules import (
     ATOM_WIDTH,
@@ -16,6 +16,7 @@ from badm.bench.data.molecules import (
     ranges,
     starts,
 )
+from badm.bench.models.attention import SelfAttention
 from badm.bench.models.keras_layers import Dense
 
 WIDTH = 64  # of an atom's state
@@ -92,7 +93,7 @@ class Readout(nn.Module):
     def __init__(self, padded_mean: bool) -> None:
         super().__init__()
         self.padded_mean = padded_mean
-        self.attention = Attention()
+        self.attention = SelfAttention(WIDTH, HEADS, KEY_WIDTH)  # heads as wide as the state
         self.first_norm = nn.LayerNorm(WIDTH, EPSILON)
         self.hidden = Dense(WIDTH, HIDDEN)
         self.project = Dense(HIDDEN, WIDTH)
@@ -111,59 +112,42 @@ class Readout(nn.Module):
             molecule = torch.arange(len(atoms)).repeat_interleave(rows)
             shares = torch.full((len(states),), 1 / longest)
             shares[rows.cumsum(0) - 1] = (longest - atoms) / longest
-        x = self.first_norm(states + self.attention(states, rows, atoms))
+        x = self.first_norm(states + _within(self.attention, states, rows, atoms))
         x = self.second_norm(x + self.project(self.hidden(x).relu()))
         pooled: Tensor = x.new_zeros(len(atoms), WIDTH)
         return pooled.index_add(0, molecule, shares[:, None] * x)
 
 
-class Attention(nn.Module):
-    """Self-attention inside each molecule, with heads as wide as the whole state."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        inner = HEADS * KEY_WIDTH
-        self.query, self.key, self.value = (Dense(WIDTH, inner) for _ in range(3))
-        self.merge = Dense(inner, WIDTH)
-        # The Keras of 2024 takes these kernels, (64, 8, 64) and (8, 64, 64), for convolutions: the
-        # first axis counts positions, and Glorot's limit is smaller than for the matrices they are.
-        # Since 2026 (its pull request 22789) it does so no longer.
-        for layer in (self.query, self.key, self.value):
-            _uniform(layer, math.sqrt(6 / (WIDTH * (HEADS + KEY_WIDTH))))
-        _uniform(self.merge, math.sqrt(6 / (HEADS * (KEY_WIDTH + WIDTH))))
-
-    def forward(self, states: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
-        """Of each molecule's ``rows`` all ask, and the first ``keys`` answer."""
-        # Molecules of similar size together: each group is padded to its own largest only.
-        order = rows.argsort(stable=True)
-        rows_of, keys_of = rows[order], keys[order]
-        sorted_states = ranges(starts(rows)[order], rows_of)
-        chosen = states[sorted_states]
-        groups = torch.split(rows_of, GROUP)
-        sizes = [int(group.sum()) for group in groups]
-        asked, answers, values = (
-            torch.split(layer(chosen), sizes) for layer in (self.query, self.key, self.value)
-        )
-        mixed = map(_attend, asked, answers, values, groups, torch.split(keys_of, GROUP))
-        merged: Tensor = self.merge(torch.cat(list(mixed)))
-        return merged[sorted_states.argsort()]
+def _within(attention: SelfAttention, states: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
+    """Attention inside each molecule: of its ``rows`` all ask, and the first ``keys`` answer."""
+    # Molecules of similar size together: each group is padded to its own largest only.
+    order = rows.argsort(stable=True)
+    rows_of, keys_of = rows[order], keys[order]
+    sorted_states = ranges(starts(rows)[order], rows_of)
+    chosen = states[sorted_states]
+    groups = torch.split(rows_of, GROUP)
+    sizes = [int(group.sum()) for group in groups]
+    asked, answers, values = (
+        torch.split(layer(chosen), sizes)
+        for layer in (attention.query, attention.key, attention.value)
+    )
+    mixed = map(
+        partial(_mix, attention), asked, answers, values, groups, torch.split(keys_of, GROUP)
+    )
+    merged: Tensor = attention.merge(torch.cat(list(mixed)))
+    return merged[sorted_states.argsort()]
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
+def _mix(
+    attention: SelfAttention, query: Tensor, key: Tensor, value: Tensor, rows: Tensor, keys: Tensor
+) -> Tensor:
     molecules, longest = len(rows), int(rows.max())
     places = ranges(longest * torch.arange(molecules), rows)
 
     def padded(x: Tensor) -> Tensor:
         empty = x.new_zeros(molecules * longest, x.shape[1])
-        grid = empty.index_copy(0, places, x)
-        return grid.view(molecules, longest, HEADS, KEY_WIDTH).transpose(1, 2)
+        return empty.index_copy(0, places, x).view(molecules, longest, -1)
 
     is_key = torch.arange(longest) < keys[:, None]
-    mixed = scaled_dot_product_attention(
-        padded(query), padded(key), padded(value), attn_mask=is_key[:, None, None, :]
-    )
-    return mixed.transpose(1, 2).reshape(molecules * longest, -1)[places]
-
-
-def _uniform(layer: nn.Linear, limit: float) -> None:
-    nn.init.uniform_(layer.weight, -limit, limit)
+    mixed = attention.mix(padded(query), padded(key), padded(value), is_key[:, None, None, :])
+    return mixed.flatten(0, 1)[places]

@@ -14,7 +14,9 @@ from badm.bench.faults import TaskError, place
 from badm.bench.names import suggestion
 from badm.bench.task import Scale, Task, check
 from badm.bench.tasks.bbbp import Bbbp, BbbpPadded
+from badm.bench.tasks.detection import Detection, DetectionScaled
 from badm.bench.tasks.digits import Digits
+from badm.bench.tasks.image_classification import TASKS as IMAGE_TASKS
 from badm.bench.tasks.mnist_mlp import FashionMlp, FashionMlpSigmoid, MnistMlp, MnistMlpSigmoid
 from badm.bench.tasks.node_classification import TASKS as NODE_TASKS
 
@@ -23,6 +25,9 @@ TASKS: dict[str, Callable[[Scale], Task]] = {
     **NODE_TASKS,
     "bbbp": Bbbp,
     "bbbp-padded": BbbpPadded,
+    **IMAGE_TASKS,
+    "detection": Detection,
+    "detection-scaled": DetectionScaled,
     "mnist-mlp": MnistMlp,
     "mnist-mlp-sigmoid": MnistMlpSigmoid,
     "fashion-mlp": FashionMlp,
