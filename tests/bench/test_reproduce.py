@@ -157,10 +157,44 @@ def test_missing_data_is_named_with_what_gets_it(
     assert "Traceback" not in result.stderr
 
 
+def test_a_part_goes_on_without_the_tasks_whose_data_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Digits come with scikit-learn, BBBP does not."""
+    block = paper.Block("A", {"Digits": "digits", "BBBP": "bbbp"}, ("sgd", "adam"))
+    monkeypatch.setitem(paper.PARTS, "mixed", paper.Part("mixed", "Mixed", (block,)))
+    monkeypatch.setenv("BADM_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setattr(command, "draw", lambda *_: None)
+    chosen = ("--steps", "2", "--seeds", "1", "--jobs", "1")
+    places = ("--runs", tmp_path / "runs", "-o", tmp_path / "results")
+    result = badm("reproduce", "mixed", *chosen, *places)
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("mixed goes on without it: bbbp is not complete") == 1
+    assert "`badm data fetch bbbp` gets it" in result.stderr
+    markdown = (tmp_path / "results" / "mixed.md").read_text(encoding="utf-8")
+    for measured, other in (cells(markdown, "A")[name] for name in ("sgd", "adam")):
+        assert " %" in measured
+        assert other == "*not measured* / –"
+    assert "- BBBP (bbbp) is not measured: its data were not there." in markdown
+    assert list(cells(markdown, "Steps to the target")) == ["A", "---", "target", "sgd", "adam"]
+    assert str(tmp_path) not in markdown
+
+
+def test_what_is_not_measured_still_shows_the_papers_figure() -> None:
+    part, found = small(scored("adam", 0.7))
+    (block,) = part.blocks
+    wider = replace(block, columns={**block.columns, "Cora": "node-cora-gnn"})
+    (line,) = table_of(replace(part, blocks=(wider,)), found).lines
+    assert [(cell.ours, cell.paper) for cell in line.cells] == [
+        ("70.0 %", ""),
+        ("not measured", "78.4 %"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("node-clasification",), ("did you mean node-classification?", "molecule")),
+        (("node-clasification",), ("did you mean", " node-classification?", "molecule")),
         (("xyz",), ("no part 'xyz'", "node-classification, molecule")),
         (("molecule", "--methods", "adm"), ("did you mean adam or badm?",)),
         (("molecule", "--scale", "huge"), ("--scale", "smoke, cpu, paper", "huge")),

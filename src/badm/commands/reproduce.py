@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from badm.bench import data
 from badm.bench import reproduce as paper
 from badm.bench.comparison import Comparison, to_json
 from badm.bench.plan import TUNING_SEED
@@ -58,13 +59,14 @@ def reproduce(
 
     Each part becomes a Markdown file with tables and notes, a JSON file with all numbers, and a
     folder of figures. Runs are kept in a folder: whatever has been done is not done again, and
-    after Ctrl-C or a kill the same command goes on.
+    after Ctrl-C or a kill the same command goes on. A task whose data are not there is called "not
+    measured", and the others go on.
 
     **Exit codes**
 
     - 0: done
-    - 1: data are missing, a task raised an error, or a method failed (one that diverged is a
-      result)
+    - 1: all data of a part are missing, a task raised an error, or a method failed (one that
+      diverged is a result)
     - 2: a name or value cannot be used
     - 4: a folder or file cannot be written
     - 130: interrupted; what there is of the part has been written
@@ -92,6 +94,7 @@ def reproduce(
                         scale=scale,  # type: ignore[arg-type]  # checked by typer's callback
                         seeds=seeds,
                         steps=steps,
+                        absent=_absent(part, scale),
                     )
                 ]
                 for part in parts
@@ -122,6 +125,18 @@ def reproduce(
         raise typer.Exit(INTERRUPTED)
     if failed:
         raise typer.Exit(FAILED)
+
+
+def _absent(part: paper.Part, scale: str) -> list[str]:
+    """The tasks of a part whose data are not there, told; an error if that is all of them."""
+    if scale == "smoke":  # on synthetic data
+        return []
+    lacking = {task: why for task in part.tasks if (why := data.absence(task))}
+    if len(lacking) == len(part.tasks):
+        stop(next(iter(lacking.values())), FAILED)
+    for why in dict.fromkeys(lacking.values()):
+        typer.echo(f"badm: {part.name} goes on without it: {why}", err=True)
+    return list(lacking)
 
 
 def _check_folder(folder: Path, parts: list[paper.Part], page: bool) -> None:

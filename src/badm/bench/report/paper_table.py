@@ -21,6 +21,7 @@ SPEED = (
     "that misses it counts as never. The targets were fixed beforehand, for all methods alike."
 )
 NOTHING = "–"
+NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,10 @@ def _paper_table(part: Part, block: Block, found: _Found) -> PaperTable:
         for task in block.tasks(method):
             where = task, method
             doubts = [doubt.why for doubt in part.doubts if where in doubt.cells]
-            cell = _cell(found.tasks[task], found.rows[where], found.lines[where])
+            if where in found.rows:
+                cell = _cell(found.tasks[task], found.rows[where], found.lines[where])
+            else:
+                cell = PaperCell(NOT_MEASURED, paper=_figure(task, method))
             cells.append(replace(cell, mark="".join(map(mark, doubts))))
         lines.append(PaperLine(label, cells))
     return PaperTable(
@@ -188,6 +192,13 @@ def _cell(task: TaskFacts, row: Row, line: Line) -> PaperCell:
     return PaperCell(ours.text, ours.note, paper, difference, order=order)
 
 
+def _figure(name: str, method: str) -> str:
+    """What the paper reports, of a task that was not measured."""
+    task = tasks.find(name).task
+    figure = None if task.paper is None else task.paper.figures.get(method)
+    return "" if figure is None else task.score.show(figure)
+
+
 def _with_best(lines: list[PaperLine]) -> list[PaperLine]:
     """Mark the best of ours in each column; what reads the same is as good."""
     best = []
@@ -208,14 +219,15 @@ def _with_best(lines: list[PaperLine]) -> list[PaperLine]:
 
 def _speeds(part: Part, block: Block, found: _Found) -> str:
     """How soon each method reaches the targets of a block, where it has any."""
-    facts = [found.tasks[task] for task in block.columns.values() if task in found.tasks]
+    measured = {h: found.tasks[task] for h, task in block.columns.items() if task in found.tasks}
+    facts = measured.values()
     if all(task.target is None for task in facts):
         return ""
     targets = [NOTHING if x.target is None else score_of(x).show(x.target) for x in facts]
-    rows = [[block.title, *block.columns], ["---"] + ["---:"] * len(facts), ["target", *targets]]
+    rows = [[block.title, *measured], ["---"] + ["---:"] * len(facts), ["target", *targets]]
     for method in _shown(part, block, found):
         if method not in block.stand_ins:  # on other tasks, with other targets
-            lines = [found.lines[task, method] for task in block.columns.values()]
+            lines = [found.lines[task.name, method] for task in facts]
             rows.append([_label(part, method), *map(_speed, lines)])
     return _rows(rows)
 
@@ -270,6 +282,11 @@ def _markdown_cell(cell: PaperCell) -> str:
 def _notes(part: Part, comparison: Comparison) -> Iterator[str]:
     """What stands in the way of the paper's figures: of the part, of its tasks, of these runs."""
     yield from part.notes
+    measured = {task.name for task in comparison.tasks}
+    for block in part.blocks:
+        for heading, name in block.columns.items():
+            if name not in measured:
+                yield f"{heading} ({name}) is not measured: its data were not there"
     said: dict[str, list[str]] = {}
     for task in comparison.tasks:
         stated = tasks.find(task.name).task.paper
