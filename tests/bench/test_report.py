@@ -330,6 +330,16 @@ def test_figures_are_text_and_the_same_every_time(tmp_path: Path) -> None:
     assert first[0].read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_loss_within_one_decade_has_numbers_at_its_axis(tmp_path: Path) -> None:
+    base = comparison(tasks=1, methods=1, seeds=1)
+    (curve,) = (c for c in base.curves[:1])
+    losses = {name: [0.3 + 1.5 / (1 + i) for i in range(len(curve.steps))] for name in curve.losses}
+    narrow = replace(base, curves=[replace(curve, losses=losses)])
+    (path,) = figures(narrow, tmp_path, kinds=("loss",), forms=("svg",))
+    svg = path.read_text(encoding="utf-8")
+    assert all(f">{tick}</text>" in svg for tick in ("0.5", "1"))
+
+
 def test_names_with_dollars_and_tags_are_drawn_as_they_are(tmp_path: Path) -> None:
     base = comparison(tasks=1, methods=2)
     name = "a$\\frac$<b>"

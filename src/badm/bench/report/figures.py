@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import (
     FixedLocator,
     FuncFormatter,
+    LogLocator,
     NullFormatter,
     NullLocator,
     PercentFormatter,
@@ -137,6 +138,8 @@ def _losses(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) ->
         _draw_lines(axes, lines, looks)
         if lines and all(value > 0 for _, _, low, _ in lines.values() for value in low):
             axes.set_yscale("log")
+            # Not powers of ten alone, of which a loss may pass one or none.
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             _plain_ticks(axes.yaxis)
         of_player = f" of the {player}" if len(players) > 1 else ""
         axes.set(xlabel="steps", ylabel=f"training loss{of_player}")
