@@ -133,7 +133,7 @@ def find(name: str) -> Part:
     >>> find("molecules")
     Traceback (most recent call last):
     badm.bench.reproduce.UnknownPart: the paper has no part 'molecules'; did you mean molecule? \
-There are node-classification, molecule
+There are node-classification, molecule, image-classification, detection
     """
     if name not in PARTS:
         raise UnknownPart(

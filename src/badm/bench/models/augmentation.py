@@ -17,7 +17,7 @@ def augmented(images: Tensor) -> Tensor:
     Takes squares ``(N, side, side, 3)`` and gives the same shape as floats; what comes in from
     outside is the image mirrored at its edge.
 
-    >>> augmented(torch.full((2, 8, 8, 3), 7, dtype=torch.uint8)).unique()
+    >>> augmented(torch.full((2, 8, 8, 3), 7, dtype=torch.uint8)).round().unique()
     tensor([7.])
     """
     count, side, *_ = images.shape
@@ -38,4 +38,4 @@ def augmented(images: Tensor) -> Tensor:
     moved = grid_sample(
         images.permute(0, 3, 1, 2).float(), grid, padding_mode="reflection", align_corners=False
     )
-    return moved.permute(0, 2, 3, 1)
+    return moved.permute(0, 2, 3, 1).contiguous()  # channels last in memory, as networks want it
