@@ -587,6 +587,11 @@ def test_equal_exhibits_are_equal_to_the_byte_and_grow_by_rows() -> None:
     assert sizes[1][1] > 1.5 * sizes[0][1]
 
 
+def test_a_dollar_in_the_name_of_a_class_is_a_dollar() -> None:
+    images, names = noise(1, 8, 8, 3), ["$\\nonsense$"]  # no formula that could be set
+    assert classified(images, names, names)[1:4] == b"PNG"
+
+
 # Real data
 
 SIZES = {

@@ -7,6 +7,7 @@ import hashlib
 import io
 import sys
 import tarfile
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -124,6 +125,23 @@ def test_an_npz_file_that_is_cut_off_or_none_is_named(
     monkeypatch.setattr(images, "LARGEST", 1000)
     with pytest.raises(ImageError, match=r"cifar10\.npz: states 52,\d+ bytes, more than 1,000"):
         images.cifar10(tmp_path)
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+def test_damage_inside_a_compressed_field_is_named(tmp_path: Path, packing: int) -> None:
+    file = tmp_path / "svhn.npz"
+    with zipfile.ZipFile(file, "w", packing) as packed:
+        for name, array in arrays(x_train=pixels(12) // 64).items():
+            with packed.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, array)
+    assert len(images.svhn(tmp_path).train) == 12
+    whole = file.read_bytes()
+    # After its header, which ends with a name and a field of stated lengths.
+    first = 30 + sum(int.from_bytes(whole[i : i + 2], "little") for i in (26, 28))
+    for place in (first, first + 2000):
+        file.write_bytes(whole[:place] + b"\xff" * 200 + whole[place + 200 :])
+        with pytest.raises(ImageError, match=r"svhn\.npz: x_train cannot be read"):
+            images.svhn(tmp_path)
 
 
 # CIFAR-10 as published
@@ -606,6 +624,13 @@ def test_a_download_that_is_not_what_it_was_is_refused(
     assert str(error.value).startswith(source.url)
 
 
+def test_a_download_without_end_is_cut_short(tmp_path: Path) -> None:
+    source = replace(published(tmp_path / "set.bin", bytes(5_000_000)), size=1000)
+    with pytest.raises(FetchFailed, match="gave more than the 1,000 bytes"):
+        source.get(tmp_path / "copy")
+    assert (tmp_path / "copy").stat().st_size == 1001
+
+
 def tar(folder: str, files: Mapping[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -726,6 +751,7 @@ def test_camelyon_is_fetched_and_decompressed(
         (tar("..", {"a": b"a"}), "which leads outside"),
         (b"no archive", "cannot be unpacked"),
     ],
+    ids=["elsewhere", "outside", "none"],
 )
 def test_an_archive_that_is_none_changes_nothing(
     root: Path,
