@@ -145,13 +145,24 @@ def test_the_figures_are_those_of_the_whole_split() -> None:
     found = truths + 0.05 * torch.randn(150, 4, generator=generator)
     split = Split(torch.zeros(150, 32, 32, 3, dtype=torch.uint8), truths)
     figures = Detection("smoke").evaluate(Fixed(found), split)
-    assert set(figures) == {"iou", "loss", "iou_pixels", "iou_first_ten"}
+    assert set(figures) == {"iou", "loss", "explained", "iou_pixels", "iou_first_ten"}
     pairs = list(zip(found, truths, strict=True))
     assert figures["iou"] == pytest.approx(np.mean([iou(*both) for both in pairs]))
     pixels = [by_the_example(a.tolist(), b.tolist(), 32) for a, b in pairs]
     assert figures["iou_pixels"] == pytest.approx(np.mean(pixels))
     assert figures["iou_first_ten"] == pytest.approx(np.mean(pixels[:10]))
     assert figures["loss"] == pytest.approx(((found - truths) ** 2).mean().item(), rel=1e-6)
+    variance = np.mean([np.var(column) for column in truths.double().numpy().T])
+    assert figures["explained"] == pytest.approx(1 - figures["loss"] / variance, rel=1e-5)
+
+
+def test_a_model_that_gives_out_one_box_explains_nothing() -> None:
+    split = Detection("smoke").data().test
+    mean = split.boxes.mean(0).expand(len(split.boxes), 4)
+    figures = Detection("smoke").evaluate(Fixed(mean), split)
+    assert figures["explained"] == pytest.approx(0, abs=1e-6)
+    assert figures["iou"] > 0.3
+    assert Detection("smoke").evaluate(Fixed(split.boxes), split)["explained"] == 1
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
@@ -238,6 +249,7 @@ def test_a_run_on_made_up_images_looks_at_them(
     assert first["iou"] < 0.2
     # One box for all images would have 0.32.
     assert done.result.test["iou"] > 0.45
+    assert done.result.test["explained"] > 0.4
 
 
 def pixels_of(picture: bytes, colour: list[int]) -> int:

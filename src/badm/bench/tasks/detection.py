@@ -27,6 +27,7 @@ HEAD = (2048, 1024, 512, 64, 32)
 # fifteen times as long as its gradient.
 CPU_HEAD = (512, 256, 128, 64, 32)
 FIRST = 10  # the images of the test split that the public example looks at
+FIGURES = ("iou", "loss", "explained", "iou_pixels", "iou_first_ten")
 PIECE = 64  # images that are evaluated at once
 SHOWN = 12
 PAPER = Paper(
@@ -51,7 +52,8 @@ class Split(NamedTuple):
 class Detection(Task):
     """A box around the airplane of each image, judged by its mean IoU with the true one.
 
-    Reported as well: the loss, which is the mean squared error of the four coordinates, and the
+    Reported as well: the loss, which is the mean squared error of the four coordinates; the part of
+    their variance that is explained, 0 for a model that gives out one box whatever it sees; and the
     IoU as the public example counts it, in whole pixels, over all images and over the first ten.
     """
 
@@ -60,6 +62,8 @@ class Detection(Task):
     score = Score("iou")
     batch_size = 32
     sub_batch_size = 8
+    # What tuned methods come to in 6 to 16 epochs. One box for all images has 0.89, and hardly any
+    # method comes to more than that: airplanes are in the middle of their photographs.
     target = 0.85
     paper = PAPER
     pixels = 1.0  # what they are multiplied with
@@ -120,16 +124,19 @@ class Detection(Task):
         return mse_loss(model(images), boxes)
 
     def evaluate(self, model: nn.Module, split: Split) -> Mapping[str, float]:
-        found = _predict(model, split.images)
+        found, boxes = _predict(model, split.images), split.boxes
         if not found.isfinite().all():
-            return dict.fromkeys(("iou", "loss", "iou_pixels", "iou_first_ten"), math.nan)
-        pixels = pixel_iou(found, split.boxes, self.side)
-        return {
-            "iou": iou(found, split.boxes).mean().item(),
-            "loss": mse_loss(found, split.boxes).item(),
-            "iou_pixels": pixels.mean().item(),
-            "iou_first_ten": pixels[:FIRST].mean().item(),
-        }
+            return dict.fromkeys(FIGURES, math.nan)
+        loss = mse_loss(found, boxes)
+        pixels = pixel_iou(found, boxes, self.side)
+        values = (
+            iou(found, boxes).mean(),
+            loss,
+            1 - loss / boxes.var(0, correction=0).mean(),
+            pixels.mean(),
+            pixels[:FIRST].mean(),
+        )
+        return {name: value.item() for name, value in zip(FIGURES, values, strict=True)}
 
     def exhibits(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
         images, boxes = splits.validation
