@@ -136,11 +136,11 @@ def test_a_name_that_is_none_exits_2_and_names_the_nearest(root: Path, verb: str
 
 
 def test_fetch_of_a_set_that_is_not_fetched_yet_says_which_files_go_where(root: Path) -> None:
-    result = badm_data_command("fetch", "deepweeds")
+    result = badm_data_command("fetch", "imdb")
     assert result.exit_code == 2
-    for part in ("deepweeds is not fetched yet", str(root), "deepweeds/", "data verify deepweeds"):
+    for part in ("imdb is not fetched yet", str(root), "imdb/", "data verify imdb"):
         assert part in result.stderr
-    shown = json.loads(badm_data_command("fetch", "deepweeds", "--json").stdout)
+    shown = json.loads(badm_data_command("fetch", "imdb", "--json").stdout)
     assert shown["datasets"][0]["outcome"] == "not fetched yet"
 
 

@@ -697,6 +697,24 @@ def test_flowers_are_fetched_as_published_and_what_is_lacking_is_put_in(
         data.fetch(few)
 
 
+def test_weeds_are_fetched_as_published(
+    root: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path_factory.mktemp("made")
+    put_weeds(made)
+    known_to_be("deepweeds", made, monkeypatch)
+    files = contents(made)
+    archive = tar(".", contents(made / "images"))  # its photographs are in no folder
+    source = replace(published(made / "download?id=1", archive), called="images.zip")
+    monkeypatch.setattr(image_sources, "DEEPWEEDS", source)
+    labels = published(made / "labels.csv", files["labels.csv"])
+    monkeypatch.setattr(image_sources, "DEEPWEEDS_LABELS", labels)
+    weeds = data.find("deepweeds")
+    few = replace(weeds, files=tuple(replace(f, count=1) for f in weeds.files))
+    assert data.fetch(few) == "fetched"
+    assert contents(root / "deepweeds") == files
+
+
 def test_svhn_and_cmaterdb_are_fetched_as_published(
     root: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -249,6 +249,7 @@ DATASETS: tuple[Dataset, ...] = (
             Files("deepweeds/labels.csv"),
             Files("deepweeds/images/*.jpg", 2250),
         ),
+        fetch=image_sources.fetch_deepweeds,
         check=partial(image_facts.check, "deepweeds"),
     ),
     Dataset(

@@ -16,11 +16,12 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Download:
-    """Where a file is, how many bytes it has and what its checksum is."""
+    """Where a file is, how many bytes it has, its checksum, and its name if the URL has none."""
 
     url: str
     size: int
     sha256: str
+    called: str = ""
 
     @property
     def name(self) -> str:
@@ -28,7 +29,7 @@ class Download:
         >>> Download("https://example.org/sets/train.mat", 3, "").name
         'train.mat'
         """
-        return self.url.rpartition("/")[2]
+        return self.called or self.url.rpartition("/")[2]
 
     def get(self, file: Path, report: Report | None = None) -> None:
         """Write it to a file; ``FetchFailed`` says what went wrong."""

@@ -23,6 +23,19 @@ FLOWERS = Download(
     228_813_984,
     "4c54ace7911aaffe13a365c34f650e71dd5bf1be0a58b464e5a7183e3e595d9c",
 )
+DEEPWEEDS = Download(
+    # The address that asks no questions about the size of the file.
+    "https://drive.usercontent.google.com/download"
+    "?id=1xnK3B6K6KekDI55vwJ0vnc2IGoDga9cj&export=download&confirm=t",
+    491_516_047,
+    "0961f63c01b997bfab1559ad09e99c0e8130617fd96a8b92fdc09940e01b0ce8",
+    called="images.zip",
+)
+DEEPWEEDS_LABELS = Download(
+    "https://raw.githubusercontent.com/AlexOlsen/DeepWeeds/master/labels/labels.csv",
+    598_898,
+    "6fb95b89fd9d384f94e185a5cab6c5da7c987649399c90618ecc60acfb0112eb",
+)
 SVHN = (
     Download(
         "http://ufldl.stanford.edu/housenumbers/train_32x32.mat",
@@ -114,6 +127,12 @@ def fetch_cifar10(folder: Path, report: Report | None) -> None:
 def fetch_flowers(folder: Path, report: Report | None) -> None:
     """The original photographs, a folder for each class."""
     _unpack(FLOWERS, "flower_photos", folder, report)
+
+
+def fetch_deepweeds(folder: Path, report: Report | None) -> None:
+    """All photographs, in the folder ``images``, and the list of their classes."""
+    DEEPWEEDS_LABELS.get(folder / DEEPWEEDS_LABELS.name, report)
+    _unpack(DEEPWEEDS, ".", folder / "images", report)
 
 
 def fetch_svhn(folder: Path, report: Report | None) -> None:
