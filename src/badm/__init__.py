@@ -1,6 +1,7 @@
 """Batch ADMM for deep learning: an optimizer for PyTorch, its theory and its evaluation."""
 
 from badm import algorithm1, theory
+from badm.consensus import Consensus
 from badm.groups import parameter_groups
 from badm.optimizer import BADM, penalties
 from badm.partition import Partition, split
@@ -9,6 +10,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BADM",
+    "Consensus",
     "Partition",
     "algorithm1",
     "parameter_groups",

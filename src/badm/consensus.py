@@ -1,0 +1,408 @@
+"""Replicas that train on their own and meet every ``K`` steps, over ``torch.distributed``.
+
+Each rank takes ``K`` steps of an inner optimizer from the global point ``w`` and ends at its local
+point ``w_s``. What it went, ``d_s = w_s − w``, crosses the network, all parameters as one vector:
+
+    d̄ = Σ_s α_s d_s                         one all-reduce
+    m⁺ = m − (1 − β)(d̄ + m)                 BADM on the pseudo-gradient −d̄
+    w⁺ = w − lr·(2m⁺ − m)
+
+With ``K = 1`` and SGD inside this is Algorithm 1 of the paper with one sub-batch per rank: for SGD
+with the step ``γ``, ``lr = 1/(σγ)`` and ``β = ρ/(ρ+σ)``. DiLoCo is its neighbour.
+
+**Duals.** Where ranks have different data, each is drawn to an optimum of its own. In mode
+``"dual"`` every rank keeps what it strays from the others and leans against it, a ``K``-th part
+after every inner step:
+
+    w_s ← w_s − u_s/K
+    u_s⁺ = u_s + η(d_s − d̄)                 at the meeting, without a word more on the network
+
+``u_s`` is ADMM's dual ``π_s`` less the mean of all, in units of the parameters: for SGD inside,
+``u_s = γ(π_s + m)``, and ``η = 1 − β`` is the dual step of Algorithm 1. The mean of the ``π_s`` is
+``−m``, which the outer step remembers; the ``u_s`` sum to 0, so that at ``K = 1`` ``w`` goes the
+same way in both modes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.optim import Optimizer
+
+from badm.pulse import STILL, Pulse
+
+MODES = ("outer", "dual")
+_LOOK = timedelta(seconds=0.5)  # how often a rank that waits looks for the alarm
+
+
+class ReplicaLost(RuntimeError):
+    """A rank is gone, or the network between the ranks; the message names the rank."""
+
+
+class Disagreement(ValueError):
+    """Ranks were given different models or settings; the message says which and what."""
+
+
+@dataclass
+class _Underway:
+    """A meeting whose sum is on its way: applied after ``steps_left`` more inner steps."""
+
+    work: dist.Work | None
+    total: Tensor
+    went: Tensor
+    steps_left: int
+
+
+class Consensus:
+    """Let replicas train on their own and meet every ``every`` steps of an inner optimizer.
+
+    Attaches to the optimizer's step, so that the training loop does not change. Every rank makes
+    one, with its own model and data, after ``init_process_group``; all start from the weights of
+    the first rank::
+
+        model = Net()
+        inner = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        consensus = badm.Consensus(model.parameters(), inner, every=50)
+        for x, y in my_part_of_the_data:
+            inner.zero_grad()
+            loss(model(x), y).backward()
+            inner.step()            # every fiftieth is followed by a meeting
+        consensus.meet()            # what is left over
+
+    Args:
+        params: what the replicas agree on, in the same order on every rank
+        inner: any optimizer over them
+        every: inner steps between two meetings, ``K``
+        lr: of the outer step; 1 with ``beta=0`` is plain averaging of the local points
+        beta: the memory of the outer step, in [0, 1)
+        mode: ``"outer"``, or ``"dual"`` for replicas with different data
+        process_group: whose ranks are the replicas; all of them unless given
+        eta: of the dual step, ``1 − beta`` unless given; 1 forgets every stray but the last
+        weight: of this rank in the means, such as how many samples it has
+        buffers: averaged at every meeting with the rest, such as the statistics of BatchNorm
+        wire_dtype: what crosses the network, such as ``torch.bfloat16``; as computed unless given
+        overlap: inner steps to go on with while the sum is on its way
+        timeout: seconds to wait at a meeting for those who are late
+
+    If a rank is lost, the others raise :class:`ReplicaLost` within some seconds, and name it.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        inner: Optimizer,
+        *,
+        every: int = 50,
+        lr: float = 0.7,
+        beta: float = 0.9,
+        mode: Literal["outer", "dual"] = "outer",
+        process_group: dist.ProcessGroup | None = None,
+        eta: float | None = None,
+        weight: float = 1.0,
+        buffers: Iterable[Tensor] = (),
+        wire_dtype: torch.dtype | None = None,
+        overlap: int = 0,
+        timeout: float = 300.0,
+    ) -> None:
+        self.params = [p for p in params if p.requires_grad]
+        self.buffers = [b for b in buffers if b.is_floating_point()]
+        self.every, self.lr, self.beta, self.mode = every, lr, beta, mode
+        self.eta = 1 - beta if eta is None else eta
+        self.weight, self.wire_dtype = weight, wire_dtype
+        self.overlap, self.timeout = overlap, timeout
+        _check(self)
+        if not dist.is_initialized():
+            raise RuntimeError(
+                "Consensus needs a process group: call torch.distributed.init_process_group first, "
+                "and start the program with torchrun"
+            )
+        self.process_group = process_group or dist.distributed_c10d._get_default_group()
+        self.rank = dist.get_rank(self.process_group)
+        self.world_size = dist.get_world_size(self.process_group)
+        self.steps = 0  # since the last meeting
+        self.meetings = 0
+        self._pulse = Pulse(
+            dist.distributed_c10d._get_default_store(),
+            self.process_group.group_name,
+            self.rank,
+            range(self.world_size),
+        )
+        self._alpha: float | None = self._agree()
+        w = _vector(self.params)
+        self._wait(dist.broadcast(w, group=self.process_group, group_src=0, async_op=True))
+        self.w = w  # the global point, the same on every rank
+        self.m = torch.zeros_like(w)  # the memory of the outer step, the same on every rank
+        self.u = torch.zeros_like(w) if mode == "dual" else None  # what this rank strays
+        self._underway: _Underway | None = None
+        _write(w, self.params)
+        self._hook = inner.register_step_post_hook(lambda *_: self._after_inner_step())
+
+    @torch.no_grad()
+    def meet(self) -> None:
+        """Meet now, unless no step has been made since the last time; every rank has to call it."""
+        self._arrive()
+        if self.steps:
+            self._depart(overlap=0)
+            self._arrive()
+
+    def detach(self) -> None:
+        """Leave the inner optimizer alone from now on."""
+        self._hook.remove()
+        self._pulse.stop()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a restart of this rank needs beside its model and its inner optimizer."""
+        underway = None
+        if self._underway is not None:
+            self._finish(self._underway)
+            underway = {
+                "total": self._underway.total.clone(),
+                "went": self._underway.went.clone(),
+                "steps_left": self._underway.steps_left,
+            }
+        return {
+            "w": self.w.clone(),
+            "m": self.m.clone(),
+            "u": None if self.u is None else self.u.clone(),
+            "underway": underway,
+            "steps": self.steps,
+            "meetings": self.meetings,
+            "rank": self.rank,
+            "world_size": self.world_size,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up a state; at the next meeting the ranks make sure that all took up the same.
+
+        Without duals a state may come from another rank or number of ranks. With them it may not:
+        what each rank strays is its own. Then the duals start anew, and a warning says so.
+        """
+        if state_dict["w"].shape != self.w.shape:
+            raise ValueError(
+                f"state_dict is of {state_dict['w'].numel()} numbers, the model has {len(self.w)}"
+            )
+        self.w.copy_(state_dict["w"])
+        self.m.copy_(state_dict["m"])
+        self.steps, self.meetings = state_dict["steps"], state_dict["meetings"]
+        underway = state_dict["underway"]
+        self._underway = None
+        if underway is not None:
+            total, went = (underway[key].to(self.w) for key in ("total", "went"))
+            self._underway = _Underway(None, total, went, underway["steps_left"])
+        if self.u is not None:
+            self.u.zero_()
+            own = (state_dict["rank"], state_dict["world_size"]) == (self.rank, self.world_size)
+            if state_dict["u"] is not None and own:
+                self.u.copy_(state_dict["u"])
+            else:
+                warnings.warn(
+                    f"the duals of rank {state_dict['rank']} of {state_dict['world_size']} are not "
+                    f"those of rank {self.rank} of {self.world_size} and start at 0",
+                    stacklevel=2,
+                )
+        self._alpha = None
+
+    @torch.no_grad()
+    def _after_inner_step(self) -> None:
+        self.steps += 1
+        if self.u is not None:
+            _add(self.params, self.u, -1 / self.every)  # w_s ← w_s − u_s/K
+        if self._underway is not None:
+            self._underway.steps_left -= 1
+            if self._underway.steps_left == 0:
+                self._arrive()
+        if self.steps == self.every:
+            self._depart(self.overlap)
+            if self.overlap == 0:
+                self._arrive()
+
+    def _depart(self, overlap: int) -> None:
+        """Send what this rank went, ``α_s d_s``, on its way."""
+        if self._alpha is None:
+            self._alpha = self._agree()
+        went = _vector(self.params) - self.w
+        sent = torch.cat([went, _vector(self.buffers, like=went)]).mul_(self._alpha)
+        if self.wire_dtype is not None:
+            sent = sent.to(self.wire_dtype)
+        work = dist.all_reduce(sent, group=self.process_group, async_op=True)
+        self._underway = _Underway(work, sent, went, overlap)
+        self.steps = 0
+
+    def _arrive(self) -> None:
+        """Take the step that the sum allows."""
+        underway, self._underway = self._underway, None
+        if underway is None:
+            return
+        self._finish(underway)
+        total = underway.total.to(self.w.dtype)
+        mean, buffers = total[: len(self.w)], total[len(self.w) :]
+        d = underway.went
+        if self.u is not None:
+            self.u.add_(d - mean, alpha=self.eta)  # u_s⁺ = u_s + η(d_s − d̄)
+        since = self._since(d)
+        step = (1 - self.beta) * (-mean - self.m)  # θ(ḡ − m) with ḡ = −d̄
+        self.m.add_(step)  # m⁺
+        self.w.sub_(self.m + step, alpha=self.lr)  # w⁺ = w − lr(2m⁺ − m)
+        _write(self.w if since is None else self.w + since, self.params)
+        _write(buffers, self.buffers)
+        self.meetings += 1
+
+    def _since(self, d: Tensor) -> Tensor | None:
+        """How far this rank has gone on since it sent its ``d``."""
+        return _vector(self.params) - self.w - d if self.overlap else None
+
+    def _finish(self, underway: _Underway) -> None:
+        if underway.work is not None:
+            self._wait(underway.work)
+            underway.work = None
+
+    def _wait(self, work: dist.Work) -> None:
+        """Wait for a collective, but not for ranks that will never come."""
+        waited = timedelta()
+        while True:
+            try:
+                work.wait(_LOOK)
+                return
+            except RuntimeError as error:
+                waited += _LOOK
+                late = waited.total_seconds() >= self.timeout
+                if not (work.is_completed() or late or self._alarmed()):
+                    continue
+                raise ReplicaLost(self._who_is_lost()) from error
+
+    def _alarmed(self) -> bool:
+        try:
+            return self._pulse.alarmed()
+        except RuntimeError:  # the store is gone
+            return True
+
+    def _who_is_lost(self) -> str:
+        where = f"meeting {self.meetings + 1} of rank {self.rank} of {self.world_size}"
+        try:
+            self._pulse.alarm()
+            lost = self._pulse.lost()
+        except RuntimeError:
+            return f"{where} failed, and so did the store of the process group: its host is gone"
+        if lost:
+            names = " and ".join(f"rank {rank}" for rank in lost)
+            return f"{where} failed: {names} gave no sign of life for {STILL:g} seconds"
+        return (
+            f"{where} failed, though every rank is alive: one was late by more than "
+            f"{self.timeout:g} seconds, had an error of its own, or the network is broken"
+        )
+
+    def _agree(self) -> float:
+        """See that all ranks mean the same; returns the weight of this one."""
+        own = {
+            "every": self.every,
+            "lr": self.lr,
+            "beta": self.beta,
+            "eta": self.eta,
+            "mode": self.mode,
+            "wire_dtype": str(self.wire_dtype),
+            "overlap": self.overlap,
+            "parameters": [(tuple(p.shape), str(p.dtype)) for p in self.params],
+            "buffers": [(tuple(b.shape), str(b.dtype)) for b in self.buffers],
+            "meetings": self.meetings,
+            "steps": self.steps,
+        }
+        every_rank: list[Any] = [None] * self.world_size
+        try:
+            dist.all_gather_object(every_rank, (own, self.weight), group=self.process_group)
+        except RuntimeError as error:
+            raise ReplicaLost(self._who_is_lost()) from error
+        first = every_rank[0][0]
+        for rank, (other, _) in enumerate(every_rank):
+            for name, value in first.items():
+                if other[name] != value:
+                    raise Disagreement(
+                        f"{name} must be the same on all ranks: "
+                        f"{_difference(value, other[name], rank)}"
+                    )
+        total = float(sum(weight for _, weight in every_rank))
+        if total <= 0:
+            raise Disagreement("weight must be greater than 0 on some rank, got 0 on all")
+        return self.weight / total
+
+
+def _difference(first: Any, other: Any, rank: int) -> str:
+    if not isinstance(first, list):
+        return f"rank 0 has {first!r} and rank {rank} has {other!r}"
+    if len(first) != len(other):
+        return f"rank 0 has {len(first)} of them and rank {rank} has {len(other)}"
+    place = next(i for i, (a, b) in enumerate(zip(first, other, strict=True)) if a != b)
+    return f"number {place} is {first[place]} on rank 0 and {other[place]} on rank {rank}"
+
+
+def _vector(tensors: Sequence[Tensor], like: Tensor | None = None) -> Tensor:
+    """All of them in one, in float32 where they are of half precision."""
+    dtype = like.dtype if like is not None else _dtype(tensors)
+    flat = [_local(x).detach().reshape(-1).to(dtype) for x in tensors]
+    if not flat:
+        return torch.empty(0, dtype=dtype, device=None if like is None else like.device)
+    return torch.cat(flat)
+
+
+def _dtype(tensors: Sequence[Tensor]) -> torch.dtype:
+    return torch.float64 if any(x.dtype == torch.float64 for x in tensors) else torch.float32
+
+
+def _parts(vector: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The parts of a vector as the tensors have them."""
+    own = [_local(x) for x in tensors]
+    parts = torch.split(vector, [x.numel() for x in own]) if own else ()
+    return [part.view(x.shape).to(x.dtype) for part, x in zip(parts, own, strict=True)]
+
+
+def _write(vector: Tensor, tensors: Sequence[Tensor]) -> None:
+    if tensors:
+        torch._foreach_copy_([_local(x).detach() for x in tensors], _parts(vector, tensors))
+
+
+def _add(tensors: Sequence[Tensor], vector: Tensor, factor: float) -> None:
+    parts = _parts(vector, tensors)
+    torch._foreach_add_([_local(x).detach() for x in tensors], parts, alpha=factor)
+
+
+def _local(x: Tensor) -> Tensor:
+    """Of a tensor that is sharded over other ranks, the part that this one has."""
+    to_local = getattr(x, "to_local", None)
+    return x if to_local is None else to_local()
+
+
+def _check(c: Consensus) -> None:
+    """Every message names the argument, what it takes and what it was given."""
+    if not c.params:
+        raise ValueError("params must hold at least one tensor that requires a gradient, got none")
+    if any(x.is_complex() for x in c.params):
+        raise ValueError("params must be real, got a complex one; give torch.view_as_real of it")
+    if len({x.device for x in (*c.params, *c.buffers)}) > 1:
+        raise ValueError("params and buffers must be on one device, got several")
+    if c.mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, got {c.mode!r}")
+    for name, least in (("every", 1), ("overlap", 0)):
+        value = getattr(c, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if c.overlap >= c.every:
+        raise ValueError(f"overlap must be less than every={c.every}, got {c.overlap}")
+    for name in ("lr", "timeout"):
+        if not 0 < getattr(c, name) < float("inf"):
+            raise ValueError(
+                f"{name} must be a finite number greater than 0, got {getattr(c, name)}"
+            )
+    if not 0 <= c.beta < 1:
+        raise ValueError(f"beta must be in [0, 1), got {c.beta}")
+    if not 0 <= c.eta <= 1:
+        raise ValueError(f"eta must be in [0, 1], got {c.eta}")
+    if not 0 <= c.weight < float("inf"):
+        raise ValueError(f"weight must be a finite number of at least 0, got {c.weight}")
+    if c.wire_dtype is not None and not c.wire_dtype.is_floating_point:
+        raise ValueError(f"wire_dtype must be a floating point type, got {c.wire_dtype}")

@@ -1,0 +1,403 @@
+"""Replicas that meet: real processes on gloo, against the same arithmetic in one process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from ranks import on_ranks
+from support import normal
+from torch import Tensor, nn
+
+import badm
+from badm.algorithm1 import Algorithm1
+from badm.consensus import Consensus, Disagreement, ReplicaLost
+
+pytestmark = pytest.mark.distributed
+
+SHAPES = ((3, 2), (4,), ())
+
+
+def start() -> list[nn.Parameter]:
+    return [nn.Parameter(normal(shape, seed)) for seed, shape in enumerate(SHAPES)]
+
+
+def gradient(p: Tensor, i: int, rank: int, step: int) -> Tensor | None:
+    """Of a quadratic of this rank, with noise. One parameter has a gradient on odd ranks alone."""
+    if i == 1 and rank % 2 == 0:
+        return None
+    curvature = 1 + rank + i
+    noise = normal(p.shape, 1000 * step + 10 * rank + i, scale=0.1)
+    return curvature * (p.detach() - rank) + noise
+
+
+def inner_step(optimizer: torch.optim.Optimizer, params: list[Any], rank: int, step: int) -> None:
+    for i, p in enumerate(params):
+        p.grad = gradient(p, i, rank, step)
+    optimizer.step()
+
+
+def make_inner(name: str, params: list[Any]) -> torch.optim.Optimizer:
+    if name == "sgd":
+        return torch.optim.SGD(params, lr=0.05)
+    return torch.optim.AdamW(params, lr=0.02, weight_decay=0.1)
+
+
+def train(inner_name: str, steps: int, options: dict[str, Any]) -> Any:
+    """Train this rank; its parameters, its dual and the global point."""
+    rank = int(os.environ["RANK"])
+    params = start()
+    with torch.no_grad():
+        for p in params:
+            p.mul_(1 + rank)  # all begin where the first rank does
+    inner = make_inner(inner_name, params)
+    options = {"weight": 1.0 + rank, **options}
+    consensus = Consensus(params, inner, **options)
+    for step in range(steps):
+        inner_step(inner, params, rank, step)
+    consensus.meet()
+    return [p.detach() for p in params], consensus.u, consensus.w
+
+
+def flat(tensors: list[Any]) -> Tensor:
+    return torch.cat([x.detach().reshape(-1) for x in tensors])
+
+
+def simulate(world_size: int, inner_name: str, steps: int, options: dict[str, Any]) -> Any:
+    """The equations of the module's docstring, rank by rank in one process."""
+    every, lr, beta = options["every"], options.get("lr", 0.7), options.get("beta", 0.9)
+    eta, overlap = options.get("eta", 1 - beta), options.get("overlap", 0)
+    alpha = torch.arange(1.0, world_size + 1, dtype=torch.float64)
+    alpha /= alpha.sum()
+    replicas = [start() for _ in range(world_size)]
+    inner = [make_inner(inner_name, params) for params in replicas]
+    w = flat(replicas[0])
+    m, u = torch.zeros_like(w), [torch.zeros_like(w) for _ in replicas]
+    dual = options.get("mode") == "dual"
+
+    def put(params: list[Any], vector: Tensor) -> None:
+        with torch.no_grad():
+            for p, part in zip(params, vector.split([p.numel() for p in params]), strict=True):
+                p.copy_(part.view(p.shape))
+
+    def apply(went: list[Tensor]) -> None:
+        nonlocal w, m
+        mean = sum(a * d for a, d in zip(alpha, went, strict=True))
+        since = [flat(params) - w - d for params, d in zip(replicas, went, strict=True)]
+        for s, d in enumerate(went):
+            u[s] = u[s] + eta * (d - mean)
+        new = m + (1 - beta) * (-mean - m)
+        w, m = w - lr * (2 * new - m), new
+        for params, extra in zip(replicas, since, strict=True):
+            put(params, w + extra)
+
+    pending: tuple[int, list[Tensor]] | None = None
+    count = 0
+    for step in range(steps):
+        for s, params in enumerate(replicas):
+            inner_step(inner[s], params, s, step)
+            if dual:
+                put(params, flat(params) - u[s] / every)
+        count += 1
+        if pending is not None and step == pending[0]:
+            apply(pending[1])
+            pending = None
+        if count == every:
+            count, pending = 0, (step + overlap, [flat(params) - w for params in replicas])
+            if overlap == 0:
+                apply(pending[1])
+                pending = None
+    if pending is not None:
+        apply(pending[1])
+    if count:
+        apply([flat(params) - w for params in replicas])
+    return w, u
+
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "outer": {"every": 3},
+    "averaging": {"every": 4, "lr": 1.0, "beta": 0.0},
+    "every-step": {"every": 1, "lr": 0.5},
+    "dual": {"every": 3, "mode": "dual", "beta": 0.5},
+    "dual-eta": {"every": 5, "mode": "dual", "lr": 1.0, "beta": 0.0, "eta": 0.7},
+    "overlap": {"every": 4, "overlap": 2},
+    "dual-overlap": {"every": 4, "overlap": 3, "mode": "dual", "beta": 0.3},
+}
+
+
+def train_all(steps: int) -> list[Any]:
+    return [
+        train(inner, steps, options) for options in RECIPES.values() for inner in ("sgd", "adamw")
+    ]
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_ranks_do_what_the_equations_say(world_size: int) -> None:
+    steps = 22  # which no recipe divides: the last meeting is for what is left over
+    results = on_ranks(world_size, train_all, steps)
+    runs = [(options, inner) for options in RECIPES.values() for inner in ("sgd", "adamw")]
+    for number, (options, inner) in enumerate(runs):
+        w, u = simulate(world_size, inner, steps, options)
+        for rank, result in enumerate(results):
+            params, dual, point = result[number]
+            torch.testing.assert_close(point, w, rtol=0, atol=1e-12)
+            if not options.get("overlap"):
+                assert torch.equal(flat(params), point)
+            if options.get("mode") == "dual":
+                torch.testing.assert_close(dual, u[rank], rtol=0, atol=1e-12)
+            assert torch.equal(point, results[0][number][2])  # to the last bit
+
+
+def train_in_both_modes(steps: int, options: dict[str, Any]) -> list[Any]:
+    return [train("sgd", steps, {**options, "mode": mode}) for mode in ("outer", "dual")]
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_one_inner_step_of_sgd_is_algorithm_1_with_a_sub_batch_per_rank(world_size: int) -> None:
+    rho, sigma, steps = 4.0, 16.0, 60
+    gamma = 1 / (rho + sigma)  # the inner step, which is that of ``make_inner``
+    options = {"every": 1, "lr": 1 / (sigma * gamma), "beta": rho / (rho + sigma)}
+    results = on_ranks(world_size, train_in_both_modes, steps, options)
+
+    params = [p.detach() for p in start()]
+    alpha = [(1 + s) / sum(range(1, world_size + 1)) for s in range(world_size)]
+    oracle = Algorithm1(params, world_size, rho, sigma, alpha)
+    for step in range(steps):
+        rows = [
+            [
+                torch.zeros_like(p) if (g := gradient(p, i, s, step)) is None else g
+                for i, p in enumerate(params)
+            ]
+            for s in range(world_size)
+        ]
+        oracle.step(rows)
+    m = -sum(a * flat(pi) for a, pi in zip(alpha, oracle.duals, strict=True))
+    for rank, (outer, dual) in enumerate(results):
+        torch.testing.assert_close(flat(outer[0]), flat(params), rtol=0, atol=1e-12)
+        torch.testing.assert_close(flat(dual[0]), flat(params), rtol=0, atol=1e-12)
+        # In units of the parameters, and less the mean.
+        expected = gamma * (flat(oracle.duals[rank]) + m)
+        torch.testing.assert_close(dual[1], expected, rtol=0, atol=1e-12)
+
+
+def train_in_two_parts(stop: int, steps: int, options: dict[str, Any]) -> tuple[Any, Any]:
+    rank = int(os.environ["RANK"])
+
+    def run(first: int, last: int, saved: Any = None) -> tuple[Any, Any]:
+        params = start()
+        inner = make_inner("adamw", params)
+        consensus = Consensus(params, inner, **options)
+        if saved is not None:
+            for p, value in zip(params, saved[0], strict=True):
+                p.data.copy_(value)
+            inner.load_state_dict(saved[1])
+            consensus.load_state_dict(saved[2])
+        for step in range(first, last):
+            inner_step(inner, params, rank, step)
+        state = (
+            [p.detach().clone() for p in params],
+            inner.state_dict(),
+            consensus.state_dict(),
+        )
+        consensus.detach()
+        return state, flat(params)
+
+    saved, _ = run(0, stop)
+    return run(stop, steps, saved)[1], run(0, steps)[1]
+
+
+RESTARTS: list[tuple[int, dict[str, Any]]] = [
+    (stop, {"every": 4, **options})
+    for stop in (6, 8, 9)
+    for options in ({}, {"mode": "dual"}, {"mode": "dual", "overlap": 3})
+]
+
+
+def restart_everywhere() -> list[tuple[Tensor, Tensor]]:
+    return [train_in_two_parts(stop, 15, options) for stop, options in RESTARTS]
+
+
+def test_a_restart_at_any_step_changes_nothing() -> None:
+    for result in on_ranks(2, restart_everywhere):
+        for (stop, options), (resumed, unbroken) in zip(RESTARTS, result, strict=True):
+            assert torch.equal(resumed, unbroken), (stop, options)
+
+
+def with_duals_of_another_number_of_ranks() -> Any:
+    params = start()
+    consensus = Consensus(params, make_inner("sgd", params), mode="dual")
+    state = consensus.state_dict() | {"world_size": 8, "u": torch.ones_like(consensus.w)}
+    with pytest.warns(UserWarning, match=r"rank 0 of 8 are not those of rank 0 of 1"):
+        consensus.load_state_dict(state)
+    with pytest.raises(ValueError, match="state_dict is of 3 numbers, the model has 11"):
+        consensus.load_state_dict(state | {"w": torch.zeros(3)})
+    return consensus.u
+
+
+def test_duals_of_another_number_of_ranks_start_anew_and_a_warning_says_so() -> None:
+    (u,) = on_ranks(1, with_duals_of_another_number_of_ranks)
+    assert not u.any()
+
+
+def train_half(wire_dtype: torch.dtype | None) -> Any:
+    rank = int(os.environ["RANK"])
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    model = model.to(torch.bfloat16)
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    consensus = Consensus(
+        model.parameters(), inner, every=2, buffers=model.buffers(), wire_dtype=wire_dtype
+    )
+    generator = torch.Generator().manual_seed(rank)
+    for _ in range(4):
+        x = torch.randn(16, 4, generator=generator).to(torch.bfloat16) + rank
+        inner.zero_grad()
+        model(x).square().mean().backward()
+        inner.step()
+    return [b.clone() for b in model.buffers()], consensus.w
+
+
+def train_half_on_both_wires() -> list[Any]:
+    return [train_half(wire_dtype) for wire_dtype in (None, torch.bfloat16)]
+
+
+def test_half_precision_models_meet_in_float32_and_their_statistics_are_averaged() -> None:
+    first, second = on_ranks(2, train_half_on_both_wires)
+    for (buffers, w), (other_buffers, other_w) in zip(first, second, strict=True):
+        assert w.dtype == torch.float32
+        assert torch.equal(w, other_w)
+        assert all(map(torch.equal, buffers, other_buffers))
+    wide, narrow = (w for _, w in first)
+    assert 0 < (wide - narrow).abs().max() < 0.01  # which crossed in 8 bits
+
+
+DISAGREEMENTS: list[tuple[dict[str, Any], str]] = [
+    ({"every": 4}, "every must be the same on all ranks: rank 0 has 3 and rank 1 has 4"),
+    ({"lr": 0.5}, "lr must be the same"),
+    ({"mode": "dual"}, "mode must be the same"),
+    ({"tensors": 2}, "parameters must be .* rank 0 has 3 of them and rank 1 has 2"),
+    ({"shape": (2, 3)}, r"number 0 is \(\(3, 2\), .* on rank 0 and \(\(2, 3\)"),
+]
+
+
+def disagree() -> list[Exception]:
+    return [_error(change) for change, _ in DISAGREEMENTS]
+
+
+def _error(change: dict[str, Any]) -> Exception:
+    params, options = start(), {"every": 3}
+    if os.environ["RANK"] == "1":
+        params = params[: change.get("tensors", 3)]
+        if "shape" in change:
+            params[0] = nn.Parameter(torch.zeros(change["shape"], dtype=torch.float64))
+        options |= {k: v for k, v in change.items() if k not in ("tensors", "shape")}
+    with pytest.raises(Disagreement) as error:
+        Consensus(params, make_inner("sgd", params), **options)
+    return error.value
+
+
+def test_ranks_that_mean_different_things_say_so_at_once() -> None:
+    for errors in on_ranks(2, disagree):
+        for (_, words), error in zip(DISAGREEMENTS, errors, strict=True):
+            with pytest.raises(Disagreement, match=words):
+                raise error
+
+
+def disagree_after_loading() -> None:
+    params = start()
+    inner = make_inner("sgd", params)
+    consensus = Consensus(params, inner, every=1)
+    state = consensus.state_dict() | {"meetings": int(os.environ["RANK"])}
+    consensus.load_state_dict(state)
+    inner_step(inner, params, 0, 0)
+
+
+def test_ranks_that_took_up_different_checkpoints_say_so_at_the_first_meeting() -> None:
+    for error in on_ranks(2, disagree_after_loading):
+        with pytest.raises(Disagreement, match=r"meetings .* rank 0 has 0 and rank 1 has 1"):
+            raise error
+
+
+def lose(victim: int, meeting: int) -> None:
+    rank = int(os.environ["RANK"])
+    params = start()
+    inner = make_inner("sgd", params)
+    consensus = Consensus(params, inner, every=2)
+    for step in range(1000):
+        if rank == victim and consensus.meetings == meeting:
+            os.kill(os.getpid(), signal.SIGKILL)
+        inner_step(inner, params, rank, step)
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_killed_rank_stops_the_others_and_they_name_it(victim: int) -> None:
+    results = on_ranks(4, lose, victim, 3)
+    for rank, error in enumerate(results):
+        if rank != victim:
+            with pytest.raises(
+                ReplicaLost, match=f"rank {rank} of 4 failed: rank {victim} gave no"
+            ):
+                raise error
+    assert "-9" in str(results[victim])
+
+
+def be_late() -> None:
+    rank = int(os.environ["RANK"])
+    params = start()
+    inner = make_inner("sgd", params)
+    Consensus(params, inner, every=1, timeout=1.0)
+    if rank == 1:
+        time.sleep(6)  # beyond the timeout and the seconds in which the other feels its pulse
+    inner_step(inner, params, rank, 0)
+
+
+def test_one_that_is_alive_and_late_is_not_called_lost() -> None:
+    first, _ = on_ranks(2, be_late)
+    with pytest.raises(ReplicaLost, match="though every rank is alive: one was late"):
+        raise first
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"every": 0}, "every must be a whole number of at least 1, got 0"),
+    ({"every": 2.5}, r"every must be a whole number of at least 1, got 2\.5"),
+    ({"lr": 0.0}, "lr must be a finite number greater than 0"),
+    ({"lr": float("nan")}, "lr must be a finite number greater than 0, got nan"),
+    ({"beta": 1.0}, r"beta must be in \[0, 1\), got 1\.0"),
+    ({"eta": -0.1}, r"eta must be in \[0, 1\]"),
+    ({"mode": "both"}, "mode must be one of outer, dual, got 'both'"),
+    ({"weight": -1.0}, "weight must be a finite number of at least 0"),
+    ({"overlap": 50}, "overlap must be less than every=50, got 50"),
+    ({"wire_dtype": torch.int8}, "wire_dtype must be a floating point type"),
+    ({"timeout": 0}, "timeout must be a finite number greater than 0"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), BAD, ids=lambda x: str(x)[:30])
+def test_bad_values_name_the_argument(options: dict[str, Any], words: str) -> None:
+    params = start()
+    with pytest.raises(ValueError, match=words):
+        Consensus(params, make_inner("sgd", params), **options)
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        (lambda: [], "params must hold at least one tensor"),
+        (lambda: [torch.zeros(2)], "that requires a gradient, got none"),
+        (lambda: [nn.Parameter(torch.zeros(2, dtype=torch.complex64))], "params must be real"),
+    ],
+)
+def test_bad_parameters_are_refused(params: Callable[[], Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Consensus(params(), make_inner("sgd", start()))
+
+
+def test_without_a_process_group_the_cure_is_named() -> None:
+    params = start()
+    with pytest.raises(RuntimeError, match=r"init_process_group .*torchrun"):
+        badm.Consensus(params, make_inner("sgd", params))
