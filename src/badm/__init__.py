@@ -5,6 +5,7 @@ from badm.consensus import Consensus
 from badm.groups import parameter_groups
 from badm.optimizer import BADM, penalties
 from badm.partition import Partition, split
+from badm.shards import Shards
 
 __version__ = "0.1.0"
 
@@ -12,6 +13,7 @@ __all__ = [
     "BADM",
     "Consensus",
     "Partition",
+    "Shards",
     "algorithm1",
     "parameter_groups",
     "penalties",

@@ -11,8 +11,11 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiable
 
 from badm import metric as _metric
+from badm import sharded
 from badm.fused import fused
 from badm.update import Batch, Settings, foreach, loop, plain_duals
+
+_PLAIN_TYPES = (torch.nn.Parameter, Tensor)
 
 # What a group of a checkpoint from before an option existed is given.
 _LATER_OPTIONS = {"foreach": None, "fused": None, "differentiable": False, "maximize": False}
@@ -136,19 +139,23 @@ class BADM(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            real, pairs = self._collect(group)
+            real, pairs, cut = self._collect(group)
             if len(real):
                 _path(group)(real, _settings(group))
             if len(pairs):
                 _path(group)(pairs, replace(_settings(group), metric=_metric_of_pairs(group)))
+            if len(cut):
+                # Not fused, which keeps the scale of a dual in states of its own.
+                sharded.step(cut, _settings(group), loop if group["foreach"] is False else foreach)
         return loss
 
-    def _collect(self, group: dict[str, Any]) -> tuple[Batch, Batch]:
+    def _collect(self, group: dict[str, Any]) -> tuple[Batch, Batch, Batch]:
         """The parameters that have a gradient, with their states, new ones included.
 
-        Complex ones apart, as pairs of reals: no matrix, though their view may look like one.
+        Complex ones apart, as pairs of reals: no matrix, though their view may look like one. And
+        apart those that are sharded over ranks.
         """
-        real, pairs = Batch([], [], []), Batch([], [], [])
+        real, pairs, cut = Batch([], [], []), Batch([], [], []), Batch([], [], [])
         all_states, w, grads, states = self.state, real.w, real.g, real.states
         for index, p in enumerate(group["params"]):
             g = p.grad
@@ -170,10 +177,15 @@ class BADM(Optimizer):
                 continue
             if not state:
                 state.update(_new_state(group["metric"], p, index))
+            if type(p) not in _PLAIN_TYPES and sharded.is_sharded(p):
+                cut.w.append(p)
+                cut.g.append(g)
+                cut.states.append(state)
+                continue
             w.append(p)
             grads.append(g)
             states.append(state)
-        return real, pairs
+        return real, pairs, cut
 
     def state_dict(self) -> dict[str, Any]:
         for state in self.state.values():
@@ -230,6 +242,8 @@ def _path(group: dict[str, Any]) -> Callable[[Batch, Settings], None]:
 
 def _new_state(metric: str, p: Tensor, index: int) -> dict[str, Any]:
     kind = _metric.kind_for(metric, p)
+    if kind == "kronecker" and sharded.is_sharded(p):
+        p = sharded.whole_like(p)
     return {"dual": _metric.zeros(kind, p), **_metric.new_state(kind, p, index)}
 
 

@@ -39,8 +39,8 @@ class Partition:
         shuffle: bool = True,
         generator: torch.Generator | None = None,
     ) -> None:
-        _require_positive("samples", samples)
-        _require_positive("batch_size", batch_size)
+        require_positive("samples", samples)
+        require_positive("batch_size", batch_size)
         batch_size = min(batch_size, samples)
         if (sub_batch_size is None) == (sub_batches is None):
             raise ValueError(
@@ -48,7 +48,7 @@ class Partition:
                 f"got sub_batch_size={sub_batch_size} and sub_batches={sub_batches}"
             )
         if sub_batch_size is not None:
-            _require_positive("sub_batch_size", sub_batch_size)
+            require_positive("sub_batch_size", sub_batch_size)
             if sub_batch_size > batch_size:
                 raise ValueError(
                     f"sub_batch_size must be at most the {batch_size} samples of a batch, "
@@ -57,7 +57,7 @@ class Partition:
             count = -(-batch_size // sub_batch_size)
         else:
             assert sub_batches is not None
-            _require_positive("sub_batches", sub_batches)
+            require_positive("sub_batches", sub_batches)
             _require_enough(sub_batches, batch_size)
             count = sub_batches
 
@@ -96,7 +96,7 @@ def split(batch: Any, sub_batches: int) -> list[Any]:
     >>> [part["x"].tolist() for part in split({"x": x, "y": (y, "name")}, 2)]
     [[0, 1, 2], [3, 4]]
     """
-    _require_positive("sub_batches", sub_batches)
+    require_positive("sub_batches", sub_batches)
     sizes = set(_sample_counts(batch))
     if len(sizes) != 1:
         raise ValueError(
@@ -135,7 +135,7 @@ def _part(nest: Any, index: int, count: int) -> Any:
     return nest
 
 
-def _require_positive(name: str, value: int) -> None:
+def require_positive(name: str, value: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
 

@@ -107,18 +107,18 @@ def foreach(batch: Batch, s: Settings) -> None:
         batch = Batch(batch.w, list(torch._foreach_neg(batch.g)), batch.states)
     for kind, part in by_kind(batch, s.metric):
         decay(part.w, s)
-        part = Batch(part.w, _in_dtype_of(part.of("dual"), part.g), part.states)
+        part = Batch(part.w, in_dtype_of(part.of("dual"), part.g), part.states)
         if kind == "euclidean":
-            _descend(part.w, _foreach_memory(part.g, part.of("dual"), s.beta), s.lr)
+            descend(part.w, memory(part.g, part.of("dual"), s.beta), s.lr)
         elif kind == "diagonal":
-            _descend(part.w, _foreach_diagonal(part.g, part.states, s), s.lr)
+            descend(part.w, _foreach_diagonal(part.g, part.states, s), s.lr)
         elif kind == "spectral":
             _foreach_spectral(part, s)
         else:
             _foreach_kronecker(part, s)
 
 
-def _foreach_memory(g: list[Tensor], m: list[Tensor], beta: float) -> list[Tensor]:
+def memory(g: list[Tensor], m: list[Tensor], beta: float) -> list[Tensor]:
     """``2m⁺ − m``, and ``m⁺`` into ``m``."""
     d = list(torch._foreach_sub(g, m))
     torch._foreach_mul_(d, 1 - beta)  # θ(g − m)
@@ -131,7 +131,7 @@ def _foreach_diagonal(g: list[Tensor], states: list[State], s: Settings) -> list
     """``(2m⁺ − m)/(√v̂ + ε)``"""
     v = [state["second_moment"] for state in states]
     steps = [state["step"] for state in states]
-    u = _foreach_memory(g, [state["dual"] for state in states], s.beta)
+    u = memory(g, [state["dual"] for state in states], s.beta)
     torch._foreach_mul_(v, s.beta2)
     torch._foreach_addcmul_(v, g, g, 1 - s.beta2)
     torch._foreach_add_(steps, 1)
@@ -147,9 +147,9 @@ def _foreach_spectral(batch: Batch, s: Settings) -> None:
     for indices in _stacks(batch):
         part = batch.pick(indices)
         shape = part.w[0].shape
-        u = stack(_foreach_memory(part.g, part.of("dual"), s.beta))
+        u = stack(memory(part.g, part.of("dual"), s.beta))
         x = orthogonalize(u).mul_(spectral_scale(part.w[0]))
-        _descend(part.w, unstack(x, shape), s.lr)
+        descend(part.w, unstack(x, shape), s.lr)
 
 
 def _foreach_kronecker(batch: Batch, s: Settings) -> None:
@@ -162,7 +162,7 @@ def _foreach_kronecker(batch: Batch, s: Settings) -> None:
         of_each = list(torch.split(rotated, len(blocks) // len(part)))
         x = kronecker.whole(_foreach_diagonal(of_each, part.states, s))
         x = kronecker.join(kronecker.rotate_back(x, left, right), *g.shape[1:])
-        _descend(part.w, unstack(x, part.w[0].shape), s.lr)
+        descend(part.w, unstack(x, part.w[0].shape), s.lr)
         kronecker.follow(part.states, blocks, s.beta2)
 
 
@@ -177,7 +177,7 @@ def _stacks(batch: Batch) -> Iterator[list[int]]:
             yield indices[start : start + size]
 
 
-def _descend(w: list[Tensor], x: list[Tensor], lr: float | Tensor) -> None:
+def descend(w: list[Tensor], x: list[Tensor], lr: float | Tensor) -> None:
     """``w − lr·x``"""
     if isinstance(lr, Tensor):
         torch._foreach_mul_(x, lr)
@@ -195,7 +195,7 @@ def decay(w: list[Tensor], s: Settings) -> None:
             torch._foreach_add_(w, w, alpha=-s.lr * s.weight_decay)
 
 
-def _in_dtype_of(like: list[Tensor], x: list[Tensor]) -> list[Tensor]:
+def in_dtype_of(like: list[Tensor], x: list[Tensor]) -> list[Tensor]:
     return [a if a.dtype == b.dtype else a.to(b.dtype) for a, b in zip(x, like, strict=True)]
 
 
