@@ -31,6 +31,17 @@ def start(layer: nn.Linear) -> nn.Linear:
     return layer
 
 
+class Embedding(nn.Embedding):
+    """An embedding that starts as in Keras: uniform, within 0.05 of zero.
+
+    >>> bool(Embedding(100, 8).weight.abs().max() <= 0.05)
+    True
+    """
+
+    def reset_parameters(self) -> None:
+        nn.init.uniform_(self.weight, -0.05, 0.05)
+
+
 class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation with Keras's constants, over all axes but the second.
 

@@ -1,0 +1,403 @@
+"""``mlm-pretrain`` and ``mlm-finetune``: hidden words guessed, then reviews judged.
+
+As in the public example, the loss of pre-training is the **sum** over hidden words, these are drawn
+once, and positions are fixed waves. Variants change one of the three: ``mlm-pretrain-mean``,
+``mlm-pretrain-dynamic`` (words are hidden anew in every batch) and ``mlm-pretrain-positions``
+(learned). The sum changes what a plain gradient step does and leaves Adam's as good as it is.
+
+``mlm-finetune`` starts from the encoder of ``mlm-pretrain`` and trains all of it.
+``mlm-finetune-frozen`` trains the new layers alone, and ``mlm-finetune-thawed`` goes on from there
+with all layers, which together are the two stages of the example.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from badm.bench.data.reviews import Reviews
+from badm.bench.data.words import FIRST, Form, Vocabulary, encoded
+from badm.bench.models.masked_language_model import (
+    Encoder,
+    MaskedLanguageModel,
+    PooledClassifier,
+)
+from badm.bench.paper import Paper
+from badm.bench.task import Scale, Score, Splits, Task
+from badm.bench.tasks import review_splits
+from badm.bench.tasks.review_splits import ReviewSplits
+from badm.bench.verdicts import figures, judged, predicted, spread
+
+KEPT = '"[]'  # punctuation that stays with its word, as in the example
+HIDDEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # of all words; of these [mask], of these any word
+PIECE = 32  # reviews whose hidden words are guessed at once
+BLANKS = (
+    "This is the worst [mask] I have ever seen.",
+    "The acting was [mask] and I fell asleep.",
+    "One of the best [mask] of all time, a true masterpiece.",
+    "I would not [mask] this film to anyone.",
+)
+GUESSES, AROUND, SHOWN = 5, 8, 8
+
+PAPER = Paper(
+    lr=1e-4,
+    rho=8000,
+    sigma=2000,
+    note="The paper says that BADM needs up to 4 times less computation than Adam and RMSProp to "
+    "pre-train, and shows curves only",
+)
+FINE_TUNING = Paper(
+    lr=1e-4,
+    rho=5000,
+    sigma=5000,
+    figures={"rmsprop": 0.9062, "adam": 0.9062, "badm-printed": 0.9062},
+    note="The paper has 0.9062 for all three: 29/32, cut after four digits, so one batch of 32 "
+    "reviews. Here accuracies are over the whole test split, on which the public example has "
+    "0.845. The paper does not speak of the example's stage with a frozen encoder",
+)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of the vocabulary, the reviews and the encoder; and how many reviews are held out."""
+
+    words: int
+    length: int
+    width: int
+    heads: int
+    held_out: int
+
+
+SIZES = {
+    "smoke": Size(60, 40, 16, 2, 80),
+    # More than 10,000 words: up to there SOAP would take a covariance of all words.
+    "cpu": Size(12_000, 128, 64, 4, 400),
+    "paper": Size(30_000, 256, 128, 8, 1_000),
+}
+
+
+class Hidden(NamedTuple):
+    """Reviews (N, length): numbers with words hidden, those that were there, and where."""
+
+    numbers: Tensor
+    words: Tensor
+    places: Tensor
+
+
+class Split(NamedTuple):
+    """``hidden`` is fixed; batches of the dynamic variant hide the words of theirs anew."""
+
+    hidden: Hidden
+    vocabulary: Vocabulary
+
+
+class Labelled(NamedTuple):
+    """Numbers of words (N, length), and labels (N) that are 1 for bad reviews."""
+
+    numbers: Tensor
+    labels: Tensor
+    vocabulary: Vocabulary
+
+
+class MlmPretrain(Task):
+    """Judged by the loss for each hidden word of held-out reviews; lower is better.
+
+    Reported as well: the part of hidden words that are guessed.
+
+    >>> split = MlmPretrain("smoke").data().validation
+    >>> split.hidden.numbers.shape, len(split.vocabulary)
+    (torch.Size([80, 40]), 35)
+    """
+
+    name = "mlm-pretrain"
+    description = "IMDB reviews, hidden words guessed by a small transformer; loss summed"
+    score = Score("loss", best="low")
+    batch_size = 32
+    sub_batch_size = 8
+    # The example differentiates a loss that it has not reduced.
+    reduction: Literal["mean", "sum"] = "sum"
+    exhibit_at = (0.1, 0.4, 1.0)
+    paper = PAPER
+    dynamic = False
+    learned_positions = False
+
+    def __init__(self, scale: Scale = "cpu") -> None:
+        super().__init__(scale)
+        self.sizes = SIZES[scale]
+        # The paper's scale has the five epochs of the example, 1,563 steps each.
+        self.steps = {"smoke": 60, "cpu": 700, "paper": 7815}[scale]
+        self.evaluate_every = {"smoke": 15, "cpu": 35, "paper": 521}[scale]
+        self.target = {"smoke": 3.4, "cpu": 6.75, "paper": 6.0}[scale]
+
+    def data(self) -> Splits:
+        parts = review_splits.load(self.scale)
+        three = unlabelled(parts, self.sizes.held_out)
+        texts = [text for part in three for text in part.texts]
+        vocabulary, numbers = encoded(three[0].texts, texts, form(self.sizes))
+        train, validation, test = (
+            Split(hide(rows, vocabulary), vocabulary)
+            for rows in torch.split(numbers, [len(part) for part in three])
+        )
+        notes = (*self._notes(*three), *small(self.sizes))
+        return Splits(train, validation, test, synthetic=parts.synthetic, notes=notes)
+
+    def _notes(self, train: Reviews, validation: Reviews, test: Reviews) -> Iterator[str]:
+        yield (
+            f"{len(train):,} reviews to train on, {len(validation):,} to validate and "
+            f"{len(test):,} to test. As in the example, texts of test reviews are among those for "
+            "pre-training, without their labels; these are not."
+        )
+        for name, split in (("validation", validation), ("test", test)):
+            known = split.shared(train)
+            if known:
+                yield f"{known} of {len(split):,} {name} reviews are also among those for training."
+
+    def model(self, splits: Splits) -> nn.Module:
+        return MaskedLanguageModel(
+            encoder(splits.train.vocabulary, self.sizes, self.learned_positions)
+        )
+
+    def samples(self, split: Split) -> int:
+        return len(split.hidden.numbers)
+
+    def batch(self, split: Split, indices: Tensor) -> Hidden:
+        if self.dynamic:
+            return hide(split.hidden.words[indices], split.vocabulary)
+        return Hidden(*(part[indices] for part in split.hidden))
+
+    def size(self, batch: Hidden) -> float:
+        return max(1, int(batch[2].sum()))
+
+    def loss(self, model: nn.Module, batch: Hidden) -> Tensor:
+        numbers, words, places = batch
+        total = cross_entropy(model(numbers, places), words[places].long(), reduction="sum")
+        # No word may be hidden at all, in a small batch of short reviews.
+        return total if self.reduction == "sum" else total / self.size(batch)
+
+    def evaluate(self, model: nn.Module, split: Split) -> Mapping[str, float]:
+        loss, right, count = 0.0, 0, 0
+        for piece in zip(*(torch.split(part, PIECE) for part in split.hidden), strict=True):
+            numbers, words, places = piece
+            logits, truth = model(numbers, places), words[places].long()
+            loss += cross_entropy(logits, truth, reduction="sum").item()
+            right += int((logits.argmax(1) == truth).sum())
+            count += len(truth)
+        if not math.isfinite(loss):
+            return {"loss": math.nan, "accuracy": math.nan}
+        return {"loss": loss / count, "accuracy": right / count}
+
+    def exhibits(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
+        split: Split = splits.validation
+        vocabulary = split.vocabulary
+        numbers = vocabulary.encode(BLANKS, form(self.sizes))
+        rows = spread(SHOWN, self.samples(split))
+        some = Hidden(*(part[rows] for part in split.hidden))
+        # One blank in each review, the first that reads [mask].
+        blank = (some.numbers == vocabulary.mask) & some.places
+        first = blank & (blank.cumsum(1) == 1)
+        return {
+            "Blanks filled": filled(model, numbers, numbers == vocabulary.mask, vocabulary),
+            "Blanks of validation reviews filled": filled(
+                model, some.numbers, first, vocabulary, some.words
+            ),
+        }
+
+
+class MlmPretrainMean(MlmPretrain):
+    """The loss is the mean over hidden words: a plain gradient step is hundreds of times less."""
+
+    name = "mlm-pretrain-mean"
+    description = "As mlm-pretrain; loss averaged"
+    reduction = "mean"
+
+
+class MlmPretrainDynamic(MlmPretrain):
+    """Which words are hidden is drawn anew for every batch."""
+
+    name = "mlm-pretrain-dynamic"
+    description = "As mlm-pretrain; other words hidden whenever a review comes"
+    dynamic = True
+
+
+class MlmPretrainPositions(MlmPretrain):
+    """Positions are learned, as in the example since March 2024."""
+
+    name = "mlm-pretrain-positions"
+    description = "As mlm-pretrain; positions learned"
+    learned_positions = True
+
+
+class MlmFinetune(Task):
+    """Good or bad reviews, judged by accuracy over all reviews of a split."""
+
+    name = "mlm-finetune"
+    description = "IMDB reviews, good or bad, by the pre-trained transformer"
+    score = Score("accuracy", percent=True)
+    batch_size = 32
+    sub_batch_size = 8
+    after = "mlm-pretrain"
+    exhibit_at = (0.1, 0.4, 1.0)
+    paper = FINE_TUNING
+    frozen = False
+
+    def __init__(self, scale: Scale = "cpu") -> None:
+        super().__init__(scale)
+        self.sizes = SIZES[scale]
+        # An epoch has 250 steps at cpu scale. The paper's has five of 625, as the example.
+        self.steps = {"smoke": 60, "cpu": 500, "paper": 3125}[scale]
+        self.evaluate_every = {"smoke": 15, "cpu": 50, "paper": 125}[scale]
+        self.target = {"smoke": 0.9, "cpu": 0.75, "paper": 0.83}[scale]
+
+    def data(self) -> Splits:
+        parts = review_splits.load(self.scale)
+        three = (parts.train, parts.validation, parts.test)
+        texts = [text for part in three for text in part.texts]
+        counted = unlabelled(parts, self.sizes.held_out)[0].texts
+        vocabulary, numbers = encoded(counted, texts, form(self.sizes))
+        train, validation, test = (
+            Labelled(rows, 1 - part.labels.float(), vocabulary)
+            for part, rows in zip(three, torch.split(numbers, [len(p) for p in three]), strict=True)
+        )
+        notes = (*parts.notes, *small(self.sizes))
+        return Splits(train, validation, test, synthetic=parts.synthetic, notes=notes)
+
+    def model(self, splits: Splits) -> nn.Module:
+        made = PooledClassifier(encoder(splits.train.vocabulary, self.sizes))
+        made.encoder.requires_grad_(not self.frozen)
+        return made
+
+    def start(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+        """The encoder alone; the new layers start anew."""
+        own = {k: x for k, x in weights.items() if k.startswith("encoder.")}
+        encoder = model.get_submodule("encoder")
+        encoder.load_state_dict({k.removeprefix("encoder."): x for k, x in own.items()})
+
+    def batch(self, split: Labelled, indices: Tensor) -> tuple[Tensor, Tensor]:
+        return split.numbers[indices], split.labels[indices]
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        numbers, labels = batch
+        return binary_cross_entropy_with_logits(model(numbers), labels)
+
+    def evaluate(self, model: nn.Module, split: Labelled) -> Mapping[str, float]:
+        return figures(predicted(model, split.numbers), split.labels)
+
+    def exhibits(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
+        split: Labelled = splits.validation
+        numbers, labels = self.batch(split, spread(SHOWN, len(split.labels)))
+        chances = (-predicted(model, numbers)).sigmoid().tolist()  # of being good
+        text = judged(numbers, (labels == 0).tolist(), chances, split.vocabulary)
+        return {"Validation reviews and what they were taken for": text}
+
+
+class MlmFinetuneFrozen(MlmFinetune):
+    """The encoder stays as it was pre-trained."""
+
+    name = "mlm-finetune-frozen"
+    description = "As mlm-finetune; the encoder frozen"
+    paper = replace(FINE_TUNING, figures={})
+    frozen = True
+
+
+class MlmFinetuneThawed(MlmFinetune):
+    """All layers, from where the frozen stage has left the new ones."""
+
+    name = "mlm-finetune-thawed"
+    description = "As mlm-finetune; after a stage with the encoder frozen"
+    after = "mlm-finetune-frozen"
+    paper = replace(FINE_TUNING, figures={})
+
+    def start(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+        model.load_state_dict(weights)
+
+
+def form(sizes: Size) -> Form:
+    return Form(sizes.words, sizes.length, KEPT, mask=True)
+
+
+def encoder(vocabulary: Vocabulary, sizes: Size, learned_positions: bool = False) -> Encoder:
+    return Encoder(
+        len(vocabulary),
+        sizes.length,
+        width=sizes.width,
+        heads=sizes.heads,
+        learned_positions=learned_positions,
+    )
+
+
+def small(sizes: Size) -> Iterator[str]:
+    """What is smaller than in the paper."""
+    full = SIZES["paper"]
+    if sizes != full:
+        yield (
+            f"{sizes.words:,} words, {sizes.length} of each review, an encoder of width "
+            f"{sizes.width} with {sizes.heads} heads at this scale; {full.words:,}, {full.length}, "
+            f"{full.width} and {full.heads} in the public example."
+        )
+
+
+def unlabelled(parts: ReviewSplits, held_out: int) -> tuple[Reviews, Reviews, Reviews]:
+    """For pre-training: all texts of all splits, but for some to validate and to test with."""
+    kept, held = [*parts.train.of], []
+    for part in (parts.validation, parts.test):
+        out = set(spread(held_out, len(part)).tolist())
+        held.append(part.pick(sorted(out)))
+        kept += [review for row, review in enumerate(part.of) if row not in out]
+    return Reviews(tuple(kept)), held[0], held[1]
+
+
+def hide(words: Tensor, vocabulary: Vocabulary) -> Hidden:
+    """Hide 15 % of the words, by torch's generator.
+
+    Of those hidden, 80 % read ``[mask]``, 10 % any word and 10 % what they were. Padding, the
+    unknown and the most frequent word, which has the id 2, are never hidden, nor drawn.
+    """
+    places = (words > FIRST) & (torch.rand(words.shape) < HIDDEN)
+    drawn = torch.rand(words.shape)
+    any_word = torch.randint(FIRST + 1, vocabulary.mask, words.shape, dtype=words.dtype)
+    numbers = torch.where(places & (drawn < MASKED), vocabulary.mask, words)
+    replaced = places & (drawn >= MASKED) & (drawn < MASKED + RANDOM)
+    return Hidden(torch.where(replaced, any_word, numbers), words, places)
+
+
+def filled(
+    model: nn.Module,
+    numbers: Tensor,
+    places: Tensor,
+    vocabulary: Vocabulary,
+    words: Tensor | None = None,
+) -> str:
+    """What a model puts in the places, with probabilities, and what was there if it is known."""
+    chances, guesses = model(numbers, places).softmax(1).topk(min(GUESSES, len(vocabulary)))
+    shown = []
+    for (row, place), top, which in zip(
+        places.nonzero().tolist(), chances.tolist(), guesses.tolist(), strict=True
+    ):
+        nearby = numbers[row, max(0, place - AROUND) : place + AROUND + 1].tolist()
+        said = ", ".join(
+            f"{vocabulary.word(guess)} {100 * chance:.1f} %"
+            for guess, chance in zip(which, top, strict=True)
+        )
+        truth = "" if words is None else f" (was: {vocabulary.word(int(words[row, place]))})"
+        shown.append(f"{vocabulary.show(nearby)}\n    {said}{truth}")
+    return "\n\n".join(shown)
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        MlmPretrain,
+        MlmPretrainMean,
+        MlmPretrainDynamic,
+        MlmPretrainPositions,
+        MlmFinetune,
+        MlmFinetuneFrozen,
+        MlmFinetuneThawed,
+    )
+}

@@ -1,0 +1,78 @@
+"""Which reviews are for training, validation and test: the same for every seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from badm.bench.data import path, reviews
+from badm.bench.data.reviews import Reviews
+from badm.bench.task import Scale
+
+VALIDATION = 0.2  # of the reviews for training
+# Of each class at cpu scale, so that it is the same whether the whole set is there or part of it.
+CPU_TRAIN, CPU_TEST = 5_000, 2_500
+
+
+@dataclass(frozen=True)
+class ReviewSplits:
+    """The reviews of each split, and what a reader should know of them."""
+
+    train: Reviews
+    validation: Reviews
+    test: Reviews
+    notes: tuple[str, ...] = ()
+    synthetic: bool = False
+
+
+def load(scale: Scale) -> ReviewSplits:
+    """The splits at a scale; at ``smoke`` scale the reviews are made up.
+
+    >>> splits = load("smoke")
+    >>> len(splits.train), len(splits.validation), len(splits.test), splits.synthetic
+    (480, 160, 160, True)
+    """
+    if scale == "smoke":
+        train, validation, test = (
+            reviews.synthetic_reviews(count, seed) for seed, count in enumerate((480, 160, 160))
+        )
+        return ReviewSplits(train, validation, test, synthetic=True)
+    found = _read(path("imdb"))
+    train, test = (found[part] for part in reviews.PARTS)
+    if scale == "cpu":
+        train, test = train.lowest(CPU_TRAIN), test.lowest(CPU_TEST)
+    return divided(train, test)
+
+
+def divided(train: Reviews, test: Reviews) -> ReviewSplits:
+    """Hold out the last fifth of the reviews for training, in the example's order."""
+    # numpy's old generator, seeded with 1337, is what the example shuffles its files with.
+    order = np.random.RandomState(1337).permutation(len(train)).tolist()
+    first = len(train) - int(VALIDATION * len(train))
+    kept, held = train.pick(order[:first]), train.pick(order[first:])
+    return ReviewSplits(kept, held, test, tuple(_notes(kept, held, test)))
+
+
+def _notes(train: Reviews, validation: Reviews, test: Reviews) -> list[str]:
+    said = [
+        f"{len(train):,} reviews to train on, {len(validation):,} to validate and {len(test):,} to "
+        "test."
+    ]
+    both = Reviews((*train.of, *validation.of))
+    for name, split, others, which in (
+        ("validation", validation, train, "those for training"),
+        ("test", test, both, "those for training and validation"),
+    ):
+        known = split.shared(others)
+        if known:
+            said.append(f"{known} of {len(split):,} {name} reviews are also among {which}.")
+    return said
+
+
+@cache
+def _read(folder: Path) -> dict[str, Reviews]:
+    """The set, read once in a process for all tasks."""
+    return reviews.read(folder)
