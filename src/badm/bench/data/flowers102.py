@@ -1,0 +1,155 @@
+"""Oxford Flowers 102: photographs of flowers, as their publisher has them.
+
+``jpg/image_NNNNN.jpg``, the class of each in ``imagelabels.mat``, and three parts in ``setid.mat``.
+A folder may have the first photographs only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from badm.bench.data import pictures
+from badm.bench.data.dataset import Problem
+from badm.bench.data.images import ImageError
+from badm.bench.data.photographs import Photographs
+
+COUNT, COMPACT = 8_189, 4_000  # photographs of the whole set, and of its first ones
+CLASSES = 102
+LABELS, SETS = "imagelabels.mat", "setid.mat"
+PARTS = ("trnid", "valid", "tstid")  # which together are all of them
+TRAIN = 0.8  # of each part
+
+Numbers = npt.NDArray[np.int64]
+
+
+def read(folder: Path) -> Photographs:
+    """All photographs of a folder, in the order of their numbers; nothing is decoded.
+
+    Classes that no photograph is of are left out, and the others counted from 0.
+
+    >>> from badm.bench.data import path
+    >>> len(read(path("flowers102")).files)  # doctest: +SKIP
+    8189
+    """
+    labels, files = _labels(folder), _files(folder)
+    there = sorted({int(labels[number - 1]) for number in files})
+    return Photographs(
+        tuple(f"flower {label}" for label in there),
+        tuple(files.values()),
+        tuple(there.index(labels[number - 1]) for number in files),
+    )
+
+
+def parted(folder: Path) -> tuple[Photographs, Photographs, Photographs]:
+    """For training, validation and test: of each part of the set four fifths, and half the rest.
+
+    All are shuffled first, always alike, as their publisher lists one class after the other, and
+    stay so. A photograph is for the same whether the whole set is there or not.
+    """
+    found = read(folder)
+    place = {number: place for place, number in enumerate(_files(folder))}
+    shuffled = 1 + torch.randperm(COUNT, generator=torch.Generator().manual_seed(0)).numpy()
+    role = np.empty(COUNT + 1, np.int64)  # of each number
+    for numbers in _parts(folder):
+        members = shuffled[np.isin(shuffled, numbers)]
+        first = int(TRAIN * len(members))
+        half = (first + len(members)) // 2
+        for which, those in enumerate(np.split(members, (first, half))):
+            role[those] = which
+    train, validation, test = (
+        found.only([place[n] for n in shuffled[role[shuffled] == which].tolist() if n in place])
+        for which in range(3)
+    )
+    return train, validation, test
+
+
+def check(folder: Path) -> list[Problem]:
+    """What is wrong with the files of a folder, each of which is read."""
+    try:
+        files = read(folder).files
+        list(_parts(folder))
+    except ImageError as error:
+        return [Problem(folder.name, "corrupt", str(error))]
+    problems = []
+    for file in files:
+        try:
+            pictures.read(file, 1, 1)
+        except pictures.PictureError as error:
+            problems.append(Problem(f"{folder.name}/jpg/{file.name}", "corrupt", str(error)))
+    if len(files) not in (COUNT, COMPACT):
+        amount = f"{len(files):,} photographs are not the {COUNT:,} or first {COMPACT:,} known"
+        problems.append(Problem(f"{folder.name}/jpg", "size", amount))
+    return problems
+
+
+def _files(folder: Path) -> dict[int, Path]:
+    """The photographs by their numbers."""
+    files = {}
+    for file in sorted((folder / "jpg").glob("image_*.jpg")):
+        digits = file.stem.partition("_")[2]
+        if not (digits.isdecimal() and 1 <= int(digits) <= COUNT):
+            raise ImageError(f"{file} must have a number from 1 to {COUNT} in its name")
+        files[int(digits)] = file
+    if not files:
+        raise ImageError(f"{folder / 'jpg'} has no photographs image_*.jpg")
+    return files
+
+
+def _labels(folder: Path) -> Numbers:
+    """The class of every photograph of the whole set, from 1."""
+    file = folder / LABELS
+    labels = _row(file, "labels")
+    if len(labels) != COUNT or labels.min() < 1 or labels.max() > CLASSES:
+        raise ImageError(
+            f"{file}: labels must be {COUNT:,} numbers from 1 to {CLASSES}, got {len(labels):,} "
+            f"from {labels.min()} to {labels.max()}"
+        )
+    return labels
+
+
+def _parts(folder: Path) -> Iterator[Numbers]:
+    """The numbers of the photographs of each part, in the order of the file."""
+    file, seen = folder / SETS, np.zeros(COUNT + 1, bool)
+    for name in PARTS:
+        numbers = _row(file, name)
+        if numbers.min() < 1 or numbers.max() > COUNT:
+            raise ImageError(
+                f"{file}: {name} must be from 1 to {COUNT}, got {numbers.min()} to {numbers.max()}"
+            )
+        twice = numbers[seen[numbers]]
+        if len(twice) or len(set(numbers.tolist())) < len(numbers):
+            raise ImageError(f"{file}: {name} has photographs that are in a part already")
+        seen[numbers] = True
+        yield numbers
+    if not seen[1:].all():
+        lost = int(seen[1:].argmin()) + 1
+        raise ImageError(f"{file}: photograph {lost} is in none of {', '.join(PARTS)}")
+
+
+def _row(file: Path, field: str) -> Numbers:
+    """A field of a MATLAB file that is a row of whole numbers."""
+    from scipy.io import loadmat
+
+    try:
+        fields: dict[str, Any] = loadmat(str(file), appendmat=False, variable_names=[field])
+    except FileNotFoundError as error:
+        raise ImageError(f"{file} is missing") from error
+    # What is no MATLAB file, or a broken one, makes scipy raise errors of a dozen kinds.
+    except Exception as error:
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ImageError(f"{file} cannot be read as a MATLAB file: {why}") from error
+    if field not in fields:
+        raise ImageError(f"{file}: has no field {field}")
+    row = fields[field]
+    if row.dtype.kind not in "iu" or row.ndim != 2 or len(row) != 1 or not row.size:
+        raise ImageError(
+            f"{file}: {field} must be a row of whole numbers, got {row.dtype} of shape {row.shape}"
+        )
+    numbers: Numbers = row[0].astype(np.int64)
+    return numbers

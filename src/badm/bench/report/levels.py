@@ -1,0 +1,107 @@
+"""How many steps each method takes to levels of KID that several of them reach."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+
+from badm.bench import numbers
+from badm.bench.comparison import Comparison, Curve, score_of
+from badm.bench.kid import decibels
+from badm.bench.report.text import escape
+from badm.bench.reproduce import Ladder
+from badm.bench.statistics import median_interval, time_to_target
+
+MOST = 4  # levels in a table, beside the paper's own
+
+
+def levels_markdown(ladder: Ladder, comparison: Comparison) -> Iterator[str]:
+    """A heading, what it means, and the table; nothing if the task was not measured."""
+    levels, steps = climb(ladder, comparison)
+    if not steps:
+        return
+    yield f"## Steps to levels of KID: {ladder.task}"
+    yield (
+        "Steps until the validation KID first comes to a level, median over seeds, and in brackets "
+        f"how many times fewer than {ladder.against} takes. Levels are whole numbers of dB that at "
+        "least two methods come to and none starts from, and the paper's. "
+        f"{escape(ladder.claim)}"
+    )
+    heads = [f"{_db(level)} ({10 ** (level / 10):.3g})" for level in levels]
+    rows = [["method", *heads], ["---"] + ["---:"] * len(levels)]
+    others = steps.get(ladder.against)
+    for method, own in steps.items():
+        rows.append([method, *_cells(own, None if method == ladder.against else others)])
+    yield "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def climb(ladder: Ladder, comparison: Comparison) -> tuple[list[float], dict[str, list[float]]]:
+    """The levels in dB, from the worst to the best, and the steps to each by method.
+
+    Infinite is what more than half of the seeds miss.
+    """
+    facts = [task for task in comparison.tasks if task.name == ladder.task]
+    if not facts:
+        return [], {}
+    score = score_of(facts[0])
+    curves = {
+        method.name: [c for c in comparison.curves if _is(c, ladder.task, method.name)]
+        for method in comparison.methods
+    }
+    values = {
+        name: [curve.validation[score.name] for curve in those]
+        for name, those in curves.items()
+        if those
+    }
+    levels = _levels(values, ladder.level)
+    steps = {
+        name: [
+            median_interval(
+                [
+                    time_to_target(
+                        curve.evaluated, curve.validation[score.name], 10 ** (level / 10), score
+                    )
+                    for curve in curves[name]
+                ]
+            ).value
+            for level in levels
+        ]
+        for name in values
+    }
+    return levels, steps
+
+
+def _is(curve: Curve, task: str, method: str) -> bool:
+    return curve.task == task and curve.method == method and bool(curve.evaluated)
+
+
+def _levels(values: Mapping[str, Sequence[Sequence[float]]], own: float | None) -> list[float]:
+    """From the readings of each seed, by method; at most ``MOST``, and the paper's own."""
+    start = (
+        median(decibels(seed[0]) for seeds in values.values() for seed in seeds) if values else 0
+    )
+    # What each comes to at its best, from the worst of them to the best.
+    ends = sorted((median(map(_best, seeds)) for seeds in values.values()), reverse=True)
+    common = [math.ceil(end) for end in ends[:-1] if math.isfinite(end) and math.ceil(end) < start]
+    found: Sequence[float] = sorted(set(common), reverse=True)
+    if len(found) > MOST:
+        found = [found[i * (len(found) - 1) // (MOST - 1)] for i in range(MOST)]
+    return sorted({*found, *([] if own is None else [own])}, reverse=True)
+
+
+def _best(readings: Sequence[float]) -> float:
+    """In dB; an estimate of zero or less is no level."""
+    return min((decibels(value) for value in readings if value > 0), default=math.inf)
+
+
+def _cells(own: Sequence[float], others: Sequence[float] | None) -> Iterator[str]:
+    for place, steps in enumerate(own):
+        text = numbers.count(steps)
+        if others is not None and 0 < steps < math.inf and math.isfinite(others[place]):
+            text += f" ({numbers.significant(others[place] / steps, 2)}×)"
+        yield text
+
+
+def _db(level: float) -> str:
+    return f"{level:g} dB".replace("-", "−")
