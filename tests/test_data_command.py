@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -19,7 +20,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from badm.bench import data
-from badm.bench.data import checksums, idx
+from badm.bench.data import checksums, idx, reviews
 from badm.commands import data as command
 
 PLAIN = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
@@ -70,7 +71,6 @@ def test_list_json_holds_the_same(bbbp: Path, root: Path) -> None:
     assert rows["bbbp"]["status"] == "present"
     assert rows["bbbp"]["bytes"] == bbbp.stat().st_size
     assert rows["digits"]["status"] == "inside scikit-learn"
-    assert rows["mnist"]["fetchable"] is True
     assert rows["camelyon"]["files"][0].endswith("split_train_x.h5")
 
 
@@ -135,13 +135,18 @@ def test_a_name_that_is_none_exits_2_and_names_the_nearest(root: Path, verb: str
     assert list(root.iterdir()) == []
 
 
-def test_fetch_of_a_set_that_is_not_fetched_yet_says_which_files_go_where(root: Path) -> None:
+def test_a_fetch_that_fails_says_which_files_go_where(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = replace(reviews.ARCHIVE, url="file:///nowhere/reviews.tar.gz")
+    monkeypatch.setattr(reviews, "ARCHIVE", nowhere)
     result = badm_data_command("fetch", "imdb")
-    assert result.exit_code == 2
-    for part in ("imdb is not fetched yet", str(root), "imdb/", "data verify imdb"):
+    assert result.exit_code == 1
+    for part in ("could not be had", str(root), "imdb/train.jsonl.gz", "data verify imdb"):
         assert part in result.stderr
     shown = json.loads(badm_data_command("fetch", "imdb", "--json").stdout)
-    assert shown["datasets"][0]["outcome"] == "not fetched yet"
+    assert shown["datasets"][0]["outcome"] == "failed"
+    assert list(root.iterdir()) == []
 
 
 def test_fetch_of_what_is_inside_scikit_learn_is_done(root: Path) -> None:

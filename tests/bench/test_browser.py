@@ -379,15 +379,40 @@ def test_another_task_changes_everything_that_belongs_to_a_task(page: Page) -> N
     ]
     page.choose("#figure", "losses:generator")
     assert not page.one("#y-axis [value='log']").is_enabled(), "it has negative values"
-    pictures = page.all("#exhibits figure img")
-    assert len(pictures) == 11
+    pictures = page.all("#exhibits img")
+    assert len(pictures) == 22  # of eleven methods at two moments
     page.wait(lambda: page.js("return arguments[0].naturalWidth", pictures[0]) == 56)
-    before = pictures[0].get_attribute("src")
+    page.choose("#exhibits-controls select", "600")
+    (last, *others) = page.all("#exhibits figure img")
+    assert len(others) == 10
+    before = last.get_attribute("src")
     page.choose("#exhibits-controls select", "300")
     assert page.one("#exhibits figure img").get_attribute("src") != before
     page.choose("#task", "mlm-pretrain")
     assert page.one("#sensitivity").get_attribute("hidden") is not None
     assert "I have watched this [mask]" in page.one("#exhibits pre").text
+
+
+def test_samples_stand_side_by_side_over_training(page: Page, shown: Comparison) -> None:
+    """A column for each method, a row for each step: each picture in its place."""
+    page.choose("#task", "cgan-mnist")
+    own = [one for one in shown.exhibits if one.task == "cgan-mnist"]
+    steps = sorted({one.step for one in own})
+    assert len(steps) == 2
+    assert page.all("#exhibits figure") == []
+    heads = [head.text for head in page.all("#exhibits thead th")]
+    methods = [m.name for m in shown.methods if any(one.method == m.name for one in own)]
+    assert heads == ["step", *methods]
+    pictures = {(one.step, one.method): one.picture for one in own}
+    rows = page.all("#exhibits tbody tr")
+    assert [row.find_element("css selector", "th").text for row in rows] == list(map(str, steps))
+    for step, row in zip(steps, rows, strict=True):
+        for method, cell in zip(methods, row.find_elements("css selector", "td"), strict=True):
+            image = cell.find_element("css selector", "img")
+            assert image.get_attribute("src") == pictures[step, method]
+            assert f"{method}, step {step}" in image.get_attribute("alt")
+    page.choose("#task", "mlm-pretrain")  # of one moment
+    assert page.all("#exhibits table") == []
 
 
 def test_hostile_texts_are_texts(page: Page) -> None:

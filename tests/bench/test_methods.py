@@ -320,7 +320,7 @@ def test_names() -> None:
         families.setdefault(method.family, set()).add(method.name)
     keras = {"sgd", "sgd-momentum", "adagrad", "rmsprop", "adam", "nadam", "adamax"}
     assert families == {
-        "keras": keras,
+        "keras": {*keras, "sgd-sigma"},
         "torch": {f"torch-{name}" for name in keras},
         "peer": {
             "adamw",
@@ -377,6 +377,13 @@ def test_the_papers_penalties(name: str) -> None:
     only_lr = METHODS[name].setting_of_paper(Paper(lr=1e-3))
     assert only_lr["lr"] * (1 - only_lr["beta"]) == pytest.approx(1e-3)  # 1/(ρ+σ)
     assert METHODS[name].setting_of_paper(Paper()) == METHODS[name].defaults
+
+
+def test_the_control_has_the_papers_step_and_no_memory() -> None:
+    control = METHODS["sgd-sigma"]
+    stated = control.setting_of_paper(Paper(lr=1e-3, rho=600, sigma=400))
+    assert stated == {**METHODS["sgd"].defaults, "lr": 1 / 400}
+    assert control.setting_of_paper(Paper()) == METHODS["sgd"].defaults
 
 
 @pytest.mark.parametrize("name", ["badm", "badm-spectral", "badm-kronecker", "adam", "soap"])

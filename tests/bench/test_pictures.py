@@ -42,9 +42,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     seen: list[Path] = []
     read = pictures.read
 
-    def watched(file: Path, height: int, width: int) -> pictures.Pixels:
+    def watched(file: Path, height: int, width: int, *, crop: bool) -> pictures.Pixels:
         seen.append(file)
-        return read(file, height, width)
+        return read(file, height, width, crop=crop)
 
     monkeypatch.setattr(pictures, "read", watched)
     return seen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import math
 import os
@@ -9,14 +11,18 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from io import StringIO
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from comparisons import HOSTILE, METHODS, TASKS, comparison
+from matplotlib.axes import Axes
+from PIL import Image
 from rich.console import Console
 
-from badm.bench.comparison import Interval, MethodFacts, Row, to_json
+from badm.bench.comparison import Exhibit, Interval, MethodFacts, Row, to_json
 from badm.bench.comparison import Test as Paired
 from badm.bench.numbers import significant, span
 from badm.bench.report import console_table, figures, markdown, write_page
@@ -356,3 +362,60 @@ def test_names_with_dollars_and_tags_are_drawn_as_they_are(tmp_path: Path) -> No
 
 def test_a_comparison_without_curves_has_no_figures(tmp_path: Path) -> None:
     assert figures(replace(comparison(tasks=1), curves=[], tried=[], profile=None), tmp_path) == []
+
+
+def test_pictures_stand_in_a_figure_methods_side_by_side_over_training(tmp_path: Path) -> None:
+    """A column for each method, a row for each step, each picture in its place."""
+
+    def picture(grey: int) -> str:
+        file = io.BytesIO()
+        Image.new("L", (20, 10), grey).save(file, "PNG")
+        return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+    base = comparison(tasks=1, methods=2)
+    names = [method.name for method in base.methods]
+    greys = {(step, name): 90 + 40 * i for i, (step, name) in enumerate(product((10, 500), names))}
+    greys.pop((500, names[1]))  # it has diverged before
+    shown = [
+        Exhibit("digits", name, 0, step, "Samples", picture(grey))
+        for (step, name), grey in greys.items()
+    ]
+    others = [
+        Exhibit("digits", names[0], 1, 10, "Samples", picture(250)),  # of another seed
+        Exhibit("digits", names[0], 0, 10, "A text", text="words"),
+    ]
+    paths = figures(
+        replace(base, exhibits=[*shown, *others]), tmp_path, kinds=("exhibits",), forms=("png",)
+    )
+    assert [path.name for path in paths] == ["digits-exhibits.png"]
+    pixels = np.asarray(Image.open(paths[0]).convert("L")).astype(int)
+    places = {}
+    for where, grey in greys.items():
+        rows, columns = np.nonzero(abs(pixels - grey) <= 1)
+        inside = np.median(rows), np.median(columns)
+        places[where] = inside
+    assert places[10, names[0]][0] < places[500, names[0]][0]
+    assert places[10, names[0]][1] < places[10, names[1]][1]
+    assert abs(places[10, names[0]][0] - places[10, names[1]][0]) < 5
+    assert not (pixels == 250).sum() > 1000
+    again = figures(
+        replace(base, exhibits=shown), tmp_path / "again", kinds=("exhibits",), forms=("png",)
+    )
+    assert again[0].read_bytes() == paths[0].read_bytes()
+
+
+@pytest.mark.parametrize(("lowest", "logarithmic"), [(0.01, True), (0.5, False), (-0.1, False)])
+def test_a_score_that_falls_by_orders_of_magnitude_has_a_logarithmic_axis(
+    lowest: float, logarithmic: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = comparison(tasks=1, methods=1, seeds=1)
+    (task,), curve = base.tasks, base.curves[0]
+    task = replace(task, best="low", percent=False, target=None)
+    falling = np.linspace(3.0, lowest, len(curve.evaluated)).tolist()
+    changed = replace(curve, validation={task.score: falling})
+    scales = []
+    monkeypatch.setattr(Axes, "set_yscale", lambda self, scale: scales.append(scale))
+    figures(
+        replace(base, tasks=[task], curves=[changed]), tmp_path, kinds=("score",), forms=("png",)
+    )
+    assert scales == (["log"] if logarithmic else [])

@@ -194,7 +194,7 @@ def test_what_is_not_measured_still_shows_the_papers_figure() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("node-clasification",), ("did you mean", " node-classification?", "molecule")),
+        (("node-clasification",), ("mean node-classification", "molecule")),
         (("xyz",), ("no part 'xyz'", "node-classification, molecule")),
         (("molecule", "--methods", "adm"), ("did you mean adam or badm?",)),
         (("molecule", "--scale", "huge"), ("--scale", "smoke, cpu, paper", "huge")),
@@ -363,8 +363,9 @@ def test_where_low_is_good_the_lowest_is_bold() -> None:
 
 
 def test_merged_comparisons_keep_every_row_and_each_method_once() -> None:
-    _, one = small(scored("adam", 0.7))
+    part, one = small(scored("adam", 0.7))
     _, two = small(scored("adam", 0.7), scored("sgd", 0.2))
-    both = merged([one, two])
+    both = merged(part, [one, two])
+    assert both.title == part.title
     assert len(both.rows) == 3
     assert [method.name for method in both.methods] == ["adam", "sgd"]

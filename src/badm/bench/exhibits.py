@@ -15,6 +15,7 @@ DOTS = 110  # for each inch, of 72 points
 TILE, FRAME, GAP = 134, 3, 16  # dots: of an image with its frame, of that, and to the next one
 CAPTION, HEADING = 46, 38  # dots: the room for text below an image and at the top
 POINTS = 8  # of a letter
+SAMPLE, MARGIN = 64, 2  # dots: of a sample at least if it can be, and to the next one
 
 
 def classified(
@@ -61,6 +62,29 @@ def classified(
     figure.figimage(sheet.numpy())
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=DOTS, metadata={"Software": None})
+    return file.getvalue()
+
+
+def samples(images: Tensor, columns: int = COLUMNS) -> bytes:
+    """A sheet of made-up images ``(N, channels, side, side)`` from 0 to 1, each pixel a square.
+
+    >>> samples(torch.zeros(3, 1, 4, 4))[1:4]
+    b'PNG'
+    """
+    from PIL import Image
+
+    count, _, side, _ = images.shape
+    zoom = max(1, SAMPLE // side)
+    columns, step = min(columns, count), zoom * side + MARGIN
+    rows = -(-count // columns)
+    sheet = torch.ones(rows * step - MARGIN, columns * step - MARGIN, 3)
+    large = interpolate(images.float().clamp(0, 1), scale_factor=zoom, mode="nearest")
+    for place, tile in enumerate(large.expand(-1, 3, -1, -1).permute(0, 2, 3, 1)):
+        row, column = divmod(place, columns)
+        top, left = row * step, column * step
+        sheet[top : top + zoom * side, left : left + zoom * side] = tile
+    file = io.BytesIO()
+    Image.fromarray((255 * sheet).round().to(torch.uint8).numpy()).save(file, "PNG")
     return file.getvalue()
 
 

@@ -58,6 +58,7 @@ def summarise(record: Record, store: Store) -> Comparison:
     tasks = {facts.name: facts for facts in record.tasks}
     finals = [_read(entry, tasks[entry.task], record, store, notes) for entry in record.entries]
     notes += [note for entry in record.entries for note in _search_notes(entry)]
+    notes += [note for one in finals for note in _remarks(one)]
     facts = [_with_data(task, finals) for task in record.tasks]
     rows = _tested([_row(one, record) for one in finals], record)
     runs = [run for one in finals for run in one.runs.values() if run.config.seed in _seeds(record)]
@@ -67,7 +68,7 @@ def summarise(record: Record, store: Store) -> Comparison:
     times = {method.name: _times(method.name, rows, facts) for method in record.methods}
     reference = record.plan.reference
     return Comparison(
-        title=" · ".join(task.name for task in record.tasks),
+        title=_title([task.name for task in record.tasks]),
         created=record.created,
         protocol=record.plan.protocol,
         objective=record.plan.objective,
@@ -118,6 +119,24 @@ def _search_notes(entry: Entry) -> list[str]:
     if entry.setting and entry.tried and all(t.status != "finished" for t in entry.tried):
         return [f"{where}no trial finished, so that its final runs have the setting of the first."]
     return [f"{where}{failed} of {len(entry.tried)} trials failed."] if failed else []
+
+
+def _title(tasks: Sequence[str]) -> str:
+    """
+    >>> _title(["digits", "bbbp"]), _title(["a", "b", "c", "d", "e"])
+    ('digits · bbbp', '5 tasks')
+    """
+    return " · ".join(tasks) if len(tasks) <= 4 else f"{len(tasks)} tasks"
+
+
+def _remarks(one: _Finals) -> list[str]:
+    """What tasks say of runs that have come to their end."""
+    where = f"{one.entry.method} on {one.entry.task}"
+    return [
+        f"{where}, seed {seed}: {run.result.message}."
+        for seed, run in one.runs.items()
+        if run.result is not None and run.result.status == "finished" and run.result.message
+    ]
 
 
 def _with_data(task: TaskFacts, finals: Sequence[_Finals]) -> TaskFacts:

@@ -65,6 +65,8 @@ What is not a classifier of independent samples has its place too:
 - **A loss that is a sum** over samples and not a mean: ``reduction = "sum"``.
 - **Averaged weights for evaluation** (EMA): a second copy inside the model, updated in
   :meth:`Task.after_step`.
+- **A run that ends without failing, but should not be taken for a success** (a generator that makes
+  the same image again and again): :meth:`Task.remark`.
 - **Something to look at** (predictions, samples, filled blanks): :meth:`Task.exhibits`.
 """
 
@@ -162,7 +164,8 @@ class Task(ABC):
     after: str | None = None  # the task whose weights this one starts from
     exhibit_at: Sequence[float] = (1.0,)  # when to call exhibits, as parts of all steps
     paper: Paper | None = None
-    version: int = 1  # to be raised by whatever changes the results: old runs are then not reused
+    # To be changed by whatever changes the results: old runs are then not reused.
+    version: int | str = 1
 
     required: ClassVar = ("name", "score", "batch_size", "steps", "evaluate_every")
 
@@ -221,6 +224,14 @@ class Task(ABC):
             if isinstance(x, Tensor) and isinstance(y, Tensor):
                 return x, y
         return None
+
+    def remark(self, figures: Mapping[str, float]) -> str:
+        """What a reader of the results must know of a run that ended with those figures, if any.
+
+        The figures are those of the last reading of the validation split, whichever weights are
+        kept. The remark stands among the notes of a comparison.
+        """
+        return ""
 
     def exhibits(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
         """Pictures (PNG bytes) and texts for the report, by title; of the validation split."""

@@ -59,6 +59,7 @@ class State:
     loss_sums: list[float] = field(default_factory=list)  # since the last point
     loss_steps: int = 0
     best: dict[str, float] | None = None  # figures of the weights that are kept
+    last: dict[str, float] | None = None  # of the last reading
     peak_bytes: int = 0
 
 
@@ -176,7 +177,12 @@ class Training:
             if time.monotonic() - saved >= self.options.checkpoint_seconds:
                 self._checkpoint()
                 saved = time.monotonic()
-        return "finished", ""
+        return "finished", self._remark()
+
+    def _remark(self) -> str:
+        assert self.state.last is not None
+        with blame(self.task, "remark"):
+            return self.task.remark(self.state.last)
 
     def _step(self) -> list[float]:
         """One step of every player; their losses."""
@@ -251,6 +257,7 @@ class Training:
             value = figures[score.name]
             if not math.isfinite(value):
                 return False
+            self.state.last = figures
             best = self.state.best
             if best is None or self.task.keep == "last" or score.better(value, best[score.name]):
                 self.state.best = figures

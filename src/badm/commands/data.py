@@ -16,7 +16,6 @@ from badm.bench.data import (
     Dataset,
     FetchFailed,
     MissingLibrary,
-    NotFetched,
     Report,
     basis,
     fetch,
@@ -147,7 +146,7 @@ def fetch_datasets(names: Names, as_json: AsJson = False, quiet: Quiet = False) 
 
     - 0: all are there
     - 1: a dataset could not be had; nothing of it was changed
-    - 2: there is no dataset of that name, it is not fetched yet, or a library is not installed
+    - 2: there is no dataset of that name, or a library is not installed
 
     **Examples**
 
@@ -168,15 +167,22 @@ def fetch_datasets(names: Names, as_json: AsJson = False, quiet: Quiet = False) 
             if not as_json and not quiet:
                 console.print(escape(row["message"]), highlight=False, soft_wrap=True)
         except (FetchFailed, ValueError) as error:  # ValueError: SHA256SUMS cannot be read
-            unusable = isinstance(error, (NotFetched, MissingLibrary))
+            unusable = isinstance(error, MissingLibrary)
             codes.add(UNUSABLE if unusable else WRONG)
-            row["outcome"] = "not fetched yet" if isinstance(error, NotFetched) else "failed"
-            row["message"] = str(error) if unusable else f"{error}. Nothing was changed"
+            row["outcome"] = "failed"
+            row["message"] = str(error) if unusable else f"{error}. {_by_hand(dataset)}"
             if not as_json:
                 _complain(row["message"])
     if as_json:
         _print_json(rows)
     raise typer.Exit(min(codes, default=GOOD))
+
+
+def _by_hand(dataset: Dataset) -> str:
+    return (
+        f"Nothing was changed. By hand, put into {root()}: {dataset.layout}; "
+        f"`badm data verify {dataset.name}` then checks it"
+    )
 
 
 def _find(names: list[str]) -> list[Dataset]:
@@ -199,7 +205,6 @@ def _row(dataset: Dataset) -> dict[str, Any]:
         "files": [files.pattern for files in dataset.files],
         "layout": dataset.layout,
         "licence": dataset.licence,
-        "fetchable": dataset.fetch is not None,
     }
 
 

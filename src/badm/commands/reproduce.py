@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -178,7 +179,7 @@ def _write(
     from badm.bench.summarise import summarise
 
     made = [summarise(one.record, store) for one in comparing]
-    whole = merged(made)
+    whole = merged(part, made)
     files = [folder / f"{part.name}{ending}" for ending in (".md", ".json", "-figures")]
     table, content, pictures = files
     try:
@@ -203,7 +204,7 @@ def _show(part: paper.Part, made: list[Comparison], files: list[Path], *, tables
     )
 
     console = Console()
-    whole = merged(made)
+    whole = merged(part, made)
     for one in paper_tables(part, whole) if tables else []:
         console.print(console_paper_table(one))
         for note in one.footnotes:
@@ -216,19 +217,21 @@ def _show(part: paper.Part, made: list[Comparison], files: list[Path], *, tables
 
 
 def draw(comparison: Comparison, folder: Path) -> None:
-    """Training loss and score of each task, as PNG files: SVG files would outweigh the rest."""
+    """Loss, score and pictures of each task, as PNG files: SVG files would outweigh the rest."""
     from badm.bench.report import figures  # not for --help to wait for
 
     folder.mkdir(exist_ok=True)
     with TemporaryDirectory() as drawn:
-        for path in figures(comparison, Path(drawn), kinds=("score", "loss"), forms=("png",)):
+        kinds = ("score", "loss", "exhibits")
+        for path in figures(comparison, Path(drawn), kinds=kinds, forms=("png",)):
             write_atomically(folder / path.name, path.read_bytes())
 
 
 def _plain(part: paper.Part, comparisons: list[Comparison]) -> dict[str, Any]:
     return {
         "part": part.name,
-        "comparisons": [json.loads(to_json(comparison)) for comparison in comparisons],
+        # Numbers only: pictures are among the figures and in the page.
+        "comparisons": [json.loads(to_json(replace(one, exhibits=[]))) for one in comparisons],
     }
 
 

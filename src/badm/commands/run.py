@@ -153,6 +153,6 @@ def show(done: Run, score: Score, *, as_json: bool, quiet: bool) -> None:
         ):
             if value is not None:
                 typer.echo(f"{name} {score.name}: {score.show(value)}")
-        if result.status == "diverged":
+        if result.message and result.status in ("finished", "diverged"):
             typer.echo(result.message)
     typer.echo(f"written: {done.path}")

@@ -10,7 +10,7 @@ from badm.bench.data.archives import ArchiveError, unpack
 from badm.bench.data.catalogue import DATASETS, find
 from badm.bench.data.checksums import basis, verify
 from badm.bench.data.dataset import Dataset, FetchFailed, Files, MissingData, Problem, Report
-from badm.bench.data.fetching import NotFetched, fetch
+from badm.bench.data.fetching import fetch
 from badm.bench.data.folder import root
 from badm.bench.data.libraries import MissingLibrary
 from badm.bench.data.presence import absence, path, status
@@ -23,7 +23,6 @@ __all__ = [
     "Files",
     "MissingData",
     "MissingLibrary",
-    "NotFetched",
     "Problem",
     "Report",
     "absence",

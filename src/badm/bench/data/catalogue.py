@@ -7,12 +7,14 @@ from functools import partial
 from badm.bench.data import (
     airplanes,
     bbbp,
+    flowers102,
     geometric,
     graph_facts,
     hub,
     idx,
     image_facts,
     image_sources,
+    reviews,
 )
 from badm.bench.data.dataset import Dataset, Files
 from badm.bench.names import suggestion
@@ -279,40 +281,51 @@ DATASETS: tuple[Dataset, ...] = (
     Dataset(
         name="flowers102",
         title="Oxford Flowers 102",
-        what="4,000 of 8,189 photographs of flowers, 38 of 102 classes; shorter side 72 pixels",
+        what="photographs of flowers, 102 classes; 8,189 or the first 4,000, shorter side 72",
         tasks=("ddim-flowers",),
         size=11_918_273,
         licence=NONE_STATED,
         layout=(
-            "flowers102/jpg/image_NNNNN.jpg, flowers102/imagelabels.mat and flowers102/setid.mat"
+            "flowers102/jpg/image_NNNNN.jpg, flowers102/imagelabels.mat and flowers102/setid.mat, "
+            "as published"
         ),
         files=(
-            Files(
-                "flowers102/imagelabels.mat",
-                sha256="4903e94206bac23bf772aadf06451916df56b58fc483a62db32a97b82656651d",
-            ),
-            Files(
-                "flowers102/setid.mat",
-                sha256="46b8678f91fd95d3c8f4feab80d271a6c834a1dd896fe29fd3e6ad9ce5c8dccd",
-            ),
-            Files("flowers102/jpg/image_*.jpg", 4000),
+            Files("flowers102/imagelabels.mat", sha256=image_sources.FLOWERS102_LABELS.sha256),
+            Files("flowers102/setid.mat", sha256=image_sources.FLOWERS102_SETS.sha256),
+            Files("flowers102/jpg/image_*.jpg", flowers102.COMPACT),
         ),
+        fetch=image_sources.fetch_flowers102,
+        check=flowers102.check,
     ),
     Dataset(
         name="imdb",
         title="IMDB reviews",
-        what="film reviews, good or bad; 10,000 + 5,000 of 25,000 + 25,000",
-        tasks=("text-imdb", "mlm-pretrain", "mlm-finetune"),
+        what="film reviews, good or bad; 25,000 + 25,000 or the first 10,000 + 5,000",
+        tasks=(
+            "text-imdb",
+            "mlm-pretrain",
+            "mlm-pretrain-mean",
+            "mlm-pretrain-dynamic",
+            "mlm-pretrain-positions",
+            "mlm-finetune",
+            "mlm-finetune-frozen",
+            "mlm-finetune-thawed",
+        ),
         size=8_135_476,
         licence=NONE_STATED,
         layout=(
             "imdb/train.jsonl.gz and imdb/test.jsonl.gz: an object with id, label (1 is good), "
-            "rating and text on each line"
+            "rating and text on each line; or as aclImdb_v1.tar.gz unpacks, "
+            "imdb/aclImdb/{train,test}/{neg,pos}/*.txt"
         ),
-        files=(
-            Files("imdb/train.jsonl.gz"),
-            Files("imdb/test.jsonl.gz"),
+        files=tuple(Files(f"imdb/{reviews.file_name(part)}") for part in reviews.PARTS),
+        official=tuple(
+            Files(f"imdb/{reviews.OFFICIAL}/{part}/{name}/*.txt", 12_500)
+            for part in reviews.PARTS
+            for name in reviews.CLASSES
         ),
+        fetch=reviews.fetch,
+        check=reviews.check,
     ),
     Dataset(
         name="camelyon",

@@ -16,10 +16,6 @@ from badm.bench.data.folder import root
 from badm.bench.data.presence import status
 
 
-class NotFetched(FetchFailed):
-    """Nothing here can fetch that dataset; the message says which files go where."""
-
-
 def fetch(dataset: Dataset, report: Report | None = None) -> Literal["fetched", "there"]:
     """Get a dataset unless it is there and sound; sound files are never replaced.
 
@@ -35,11 +31,9 @@ def fetch(dataset: Dataset, report: Report | None = None) -> Literal["fetched", 
     bad = {problem.path for problem in verify(dataset)} if state != "missing" else set()
     if state == "present" and not bad:
         return "there"
-    if dataset.fetch is None or dataset.check is None or dataset.folder is None:
-        raise NotFetched(
-            f"{dataset.name} is not fetched yet. Put into {root()}: {dataset.layout}. "
-            f"Then `badm data verify {dataset.name}` checks it"
-        )
+    assert dataset.folder is not None  # as it has files
+    assert dataset.fetch is not None
+    assert dataset.check is not None
     try:
         root().mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f".{dataset.folder}-", dir=root()) as temporary:

@@ -118,6 +118,27 @@ CAMELYON = tuple(
     )
 )
 
+FLOWERS102, FLOWERS102_LABELS, FLOWERS102_SETS = (
+    Download(f"https://www.robots.ox.ac.uk/~vgg/data/flowers/102/{name}", size, sha256)
+    for name, size, sha256 in (
+        (
+            "102flowers.tgz",
+            344_862_509,
+            "2d01ecc807db462958cfe3d92f57a8c252b4abd240eb955770201e45f783b246",
+        ),
+        (
+            "imagelabels.mat",
+            502,
+            "4903e94206bac23bf772aadf06451916df56b58fc483a62db32a97b82656651d",
+        ),
+        (
+            "setid.mat",
+            14_989,
+            "46b8678f91fd95d3c8f4feab80d271a6c834a1dd896fe29fd3e6ad9ce5c8dccd",
+        ),
+    )
+)
+
 
 def fetch_cifar10(folder: Path, report: Report | None) -> None:
     """The official binary files, in the folder that they unpack to."""
@@ -158,6 +179,13 @@ def fetch_camelyon(folder: Path, report: Report | None) -> None:
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise FetchFailed(f"{source.url} cannot be decompressed: {error}") from error
         packed.unlink()
+
+
+def fetch_flowers102(folder: Path, report: Report | None) -> None:
+    """The original photographs of all 102 classes, their labels and the parts of the set."""
+    for source in (FLOWERS102_LABELS, FLOWERS102_SETS):
+        source.get(folder / source.name, report)
+    _unpack(FLOWERS102, "jpg", folder / "jpg", report)
 
 
 def _unpack(source: Download, inside: str, place: Path, report: Report | None) -> None:

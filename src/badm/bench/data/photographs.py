@@ -34,15 +34,19 @@ class Photographs:
             seen[label] += 1
             if seen[label] <= count:
                 kept.append(place)
+        return self.only(kept)
+
+    def only(self, places: Sequence[int]) -> Photographs:
+        """Those in these places."""
         return Photographs(
             self.classes,
-            tuple(self.files[place] for place in kept),
-            tuple(self.labels[place] for place in kept),
+            tuple(self.files[place] for place in places),
+            tuple(self.labels[place] for place in places),
         )
 
-    def decoded(self, side: int) -> Images:
-        """All of them, squeezed to ``side × side`` whatever their shape, as in the examples."""
-        pixels = pictures.read_all(self.files, side, side)
+    def decoded(self, side: int, *, crop: bool = False) -> Images:
+        """All of them as ``side × side``: squeezed, or the square in the middle of each."""
+        pixels = pictures.read_all(self.files, side, side, crop=crop)
         return Images(torch.from_numpy(pixels), torch.tensor(self.labels))
 
 

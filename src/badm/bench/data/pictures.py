@@ -34,8 +34,10 @@ class MissingPillow(ImportError):
     """Pillow is not installed; the message says how it is."""
 
 
-def read(file: Path, height: int, width: int) -> Pixels:
+def read(file: Path, height: int, width: int, *, crop: bool = False) -> Pixels:
     """One image in RGB, shrunk or enlarged to ``(height, width, 3)``.
+
+    With ``crop`` it is cut to the largest square in its middle first; else it is squeezed.
 
     What shrinks is antialiased. The public examples resize without (``tf.image.resize``), which at
     a quarter of the size looks at every fourth pixel only. With it, copies that somebody has shrunk
@@ -52,7 +54,9 @@ def read(file: Path, height: int, width: int) -> Pixels:
     """
     _check_size(height, width)
     with _opened(file) as image:
-        resized = image.convert("RGB").resize((width, height), _pillow().Resampling.BILINEAR)
+        # Cut first: resize has a parameter for it, and looks beyond the edges of what it is given.
+        part = image.crop(_square(*image.size)) if crop else image
+        resized = part.convert("RGB").resize((width, height), _pillow().Resampling.BILINEAR)
         return np.array(resized, np.uint8)
 
 
@@ -63,7 +67,7 @@ def original_size(file: Path) -> tuple[int, int]:
         return height, width
 
 
-def read_all(files: Sequence[Path], height: int, width: int) -> Pixels:
+def read_all(files: Sequence[Path], height: int, width: int, *, crop: bool = False) -> Pixels:
     """All images as ``(N, height, width, 3)``, decoded once and then kept in :func:`cache`.
 
     What has been decoded before is mapped into memory, copy-on-write: processes share it, and to
@@ -77,7 +81,7 @@ def read_all(files: Sequence[Path], height: int, width: int) -> Pixels:
     shape = (len(files), height, width, 3)
     if not files:
         return np.empty(shape, np.uint8)
-    kept = cache() / f"{_key(files, height, width)}.npy"
+    kept = cache() / f"{_key(files, height, width, crop)}.npy"
     found = _load(kept, shape)
     if found is not None:
         return found
@@ -87,7 +91,7 @@ def read_all(files: Sequence[Path], height: int, width: int) -> Pixels:
     content[: len(header)] = header
     pixels = np.frombuffer(content, np.uint8, int(np.prod(shape)), len(header)).reshape(shape)
     for place, file in zip(pixels, files, strict=True):
-        place[:] = read(file, height, width)
+        place[:] = read(file, height, width, crop=crop)
     content[-CHECKSUM:] = _checksum(pixels)
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -111,9 +115,16 @@ def cache() -> Path:
     return Path(os.environ.get(VARIABLE) or DEFAULT).expanduser()
 
 
-def _key(files: Sequence[Path], height: int, width: int) -> str:
+def _square(width: int, height: int) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of the largest square in the middle; half a pixel goes left."""
+    side = min(width, height)
+    left, top = (width - side) // 2, (height - side) // 2
+    return left, top, left + side, top + side
+
+
+def _key(files: Sequence[Path], height: int, width: int, crop: bool) -> str:
     """Of all that the pixels depend on, as far as it can be told without reading the files."""
-    about = [_pillow().__version__, FILTER, height, width]
+    about = [_pillow().__version__, FILTER, height, width, *["cropped"] * crop]
     try:
         stats = [(str(file.absolute()), file.stat()) for file in files]
     except FileNotFoundError as error:

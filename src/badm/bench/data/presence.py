@@ -51,11 +51,9 @@ def path(dataset: Dataset | str) -> Path:
     if lacking:
         files, found = lacking[0]
         amount = "" if files.count == 1 else f" ({found} of {files.count})"
-        command = f"badm data fetch {dataset.name}"
-        cure = f"`{command}` gets it" if dataset.fetch else f"`{command}` says what to put there"
         raise MissingData(
             f"{dataset.name} is not complete in {folder}: {files.pattern} is missing{amount}. "
-            f"{cure} ({root_in_words()})"
+            f"`badm data fetch {dataset.name}` gets it ({root_in_words()})"
         )
     return folder
 

@@ -35,7 +35,7 @@ def _of_penalties(rho: float, sigma: float) -> Setting:
     return {"lr": 1 / sigma, "beta": rho / (rho + sigma)}
 
 
-def _penalties(paper: Paper) -> Setting:
+def stated_penalties(paper: Paper) -> Setting:
     """The step and the memory that the paper's penalties make.
 
     Wherever it states a learning rate too, that is ``1/(ρ+σ)``. So where it states nothing else,
@@ -74,9 +74,9 @@ METHODS = (
         # At β = 0.2 it is stable up to half of the steps SGD is (lr·curvature < 1 where SGD has
         # 2), so its range is a bit lower, and begins with the steps of the paper.
         space={"lr": Range(1e-3, 1.0)},
-        paper=_penalties,
+        paper=stated_penalties,
     ),
-    _in_metric("badm-diagonal", "diagonal", "BADM in the metric of Adam", _penalties),
+    _in_metric("badm-diagonal", "diagonal", "BADM in the metric of Adam", stated_penalties),
     _in_metric("badm-spectral", "spectral", "BADM with orthogonal steps for matrices"),
     _in_metric("badm-kronecker", "kronecker", "BADM in the metric of Shampoo and SOAP"),
 )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 from torch import nn
 
-from badm.bench.method import Method, Range, optimizer_method, trainable
+from badm.bench.method import Method, Range, Setting, optimizer_method, trainable
+from badm.bench.methods.badm_methods import stated_penalties
 from badm.bench.methods.keras_optimizers import OPTIMIZERS, KerasOptimizer
+from badm.bench.paper import Paper
 
 _DESCRIPTIONS = {
     "sgd": "plain gradient steps",
@@ -55,4 +58,17 @@ def _defaults(make: Callable[..., KerasOptimizer]) -> dict[str, Any]:
     return {**optimizer.options, **changed}
 
 
-METHODS = tuple(_method(name) for name in OPTIMIZERS)
+def _step(paper: Paper) -> Setting:
+    """The step of BADM as the paper states it, 1/σ, without its memory."""
+    return {k: v for k, v in stated_penalties(paper).items() if k == "lr"}
+
+
+# A control: what of BADM as printed is due to the length of its steps.
+SGD_SIGMA = replace(
+    _method("sgd"),
+    name="sgd-sigma",
+    description="plain gradient steps of BADM's length 1/σ, as in Keras",
+    paper=_step,
+)
+
+METHODS = (*(_method(name) for name in OPTIMIZERS), SGD_SIGMA)

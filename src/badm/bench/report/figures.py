@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 import re
 from collections.abc import Sequence
@@ -12,6 +14,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 from matplotlib.ticker import (
     FixedLocator,
     FuncFormatter,
@@ -53,7 +56,7 @@ SETTINGS: Any = {
 Line = tuple[list[float], list[float], list[float], list[float]]
 
 
-KINDS = ("score", "loss", "sensitivity", "profile")
+KINDS = ("score", "loss", "sensitivity", "profile", "exhibits")
 FORMS = ("png", "svg")
 
 
@@ -68,7 +71,12 @@ def figures(
     folder.mkdir(parents=True, exist_ok=True)
     looks = styles(comparison.methods)
     written: list[Path] = []
-    of_task = {"score": _score, "loss": _losses, "sensitivity": _sensitivity}
+    of_task = {
+        "score": _score,
+        "loss": _losses,
+        "sensitivity": _sensitivity,
+        "exhibits": _exhibits,
+    }
     with matplotlib.rc_context(SETTINGS):
         for task in comparison.tasks:
             for kind, draw in of_task.items():
@@ -92,7 +100,11 @@ def _score(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> 
     figure, (axes,) = _empty(1)
     _draw_lines(axes, lines, looks)
     axes.set(title=task.name, xlabel="steps", ylabel=f"validation {task.score}")
-    axes.set_ylim(*_close_up([mean for _, mean, _, _ in lines.values()], task))
+    if _orders(lines, task):
+        axes.set_yscale("log")
+        _plain_ticks(axes.yaxis)
+    else:
+        axes.set_ylim(*_close_up([mean for _, mean, _, _ in lines.values()], task))
     if task.percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     if task.target is not None:
@@ -110,6 +122,12 @@ def _score(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> 
         )
     _legend(figure, axes)
     return figure
+
+
+def _orders(lines: dict[str, Line], task: TaskFacts) -> bool:
+    """Whether a score that is to be low falls by orders of magnitude, as KID does."""
+    values = [value for _, mean, low, _ in lines.values() for value in (*mean, *low)]
+    return task.best == "low" and min(values) > 0 and max(values) > 30 * min(values)
 
 
 def _close_up(means: Sequence[Sequence[float]], task: TaskFacts) -> tuple[float, float]:
@@ -168,6 +186,45 @@ def _sensitivity(comparison: Comparison, task: TaskFacts, looks: dict[str, Style
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     _legend(figure, axes)
     return figure
+
+
+def _exhibits(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> Figure | None:
+    """The first pictures of the first seed: a column for each method, a row for each step."""
+    own = [one for one in comparison.exhibits if one.task == task.name and one.picture]
+    if not own:
+        return None
+    seed, title = min(one.seed for one in own), own[0].title
+    pictures = {
+        (one.step, one.method): _decoded(one.picture)
+        for one in own
+        if one.seed == seed and one.title == title
+    }
+    steps = sorted({step for step, _ in pictures})
+    methods = [name for name in looks if any(name == method for _, method in pictures)]
+    high, wide = next(iter(pictures.values())).shape[:2]
+    width = 1.8
+    figure = Figure(
+        figsize=(width * len(methods), (width * high / wide + 0.1) * len(steps) + 0.6),
+        layout="constrained",
+    )
+    figure.suptitle(f"{task.name}, seed {seed}: {title}", fontsize=9)
+    grid = figure.subplots(len(steps), len(methods), squeeze=False)
+    for row, step in zip(grid, steps, strict=True):
+        for axes, method in zip(row, methods, strict=True):
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_visible(False)
+            if (step, method) in pictures:
+                # A grey picture has one number for each pixel, which is not to become a colour.
+                axes.imshow(pictures[step, method], "gray", vmin=0, vmax=1)
+        row[0].set_ylabel(f"step {step:,}")
+    for axes, method in zip(grid[0], methods, strict=True):
+        axes.set_title(method, loc="center", fontsize=9)
+    return figure
+
+
+def _decoded(picture: str) -> Any:
+    content = base64.b64decode(picture.partition(",")[2])
+    return imread(io.BytesIO(content), format="png")
 
 
 def _best_by_rate(trials: Sequence[Trial], task: TaskFacts) -> dict[float, float]:

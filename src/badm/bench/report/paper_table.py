@@ -11,6 +11,8 @@ from rich.text import Text
 
 from badm.bench import numbers, tasks
 from badm.bench.comparison import Comparison, Row, TaskFacts, score_of
+from badm.bench.report.levels import levels_markdown
+from badm.bench.report.races import race_markdown
 from badm.bench.report.tables import Line, setting_text, table
 from badm.bench.report.text import escape
 from badm.bench.reproduce import Block, Part
@@ -54,13 +56,13 @@ class PaperTable:
     footnotes: list[str]  # each begins with its mark
 
 
-def merged(comparisons: Sequence[Comparison]) -> Comparison:
+def merged(part: Part, comparisons: Sequence[Comparison]) -> Comparison:
     """The comparisons of a part as one; the profile is that of the first."""
     first = comparisons[0]
     methods = {method.name: method for one in comparisons for method in one.methods}
     return replace(
         first,
-        title=" · ".join(one.title for one in comparisons),
+        title=part.title,
         summary=[sentence for one in comparisons for sentence in one.summary],
         tasks=[task for one in comparisons for task in one.tasks],
         methods=list(methods.values()),
@@ -94,6 +96,10 @@ def paper_markdown(part: Part, comparison: Comparison, command: str) -> str:
     speeds = [_speeds(part, block, _Found(comparison)) for block in part.blocks]
     if any(speeds):
         parts += ["## Steps to the target", SPEED, *speeds]
+    for race in part.races:
+        parts += race_markdown(race, comparison)
+    for ladder in part.ladders:
+        parts += levels_markdown(ladder, comparison)
     parts += ["## Notes", _listed(_notes(part, comparison))]
     parts += ["## Settings", _listed(_settings(part, comparison))]
     parts += ["## Steps", _steps(comparison)]

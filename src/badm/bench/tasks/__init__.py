@@ -14,11 +14,15 @@ from badm.bench.faults import TaskError, place
 from badm.bench.names import suggestion
 from badm.bench.task import Scale, Task, check
 from badm.bench.tasks.bbbp import Bbbp, BbbpPadded
+from badm.bench.tasks.cgan import TASKS as CGAN_TASKS
+from badm.bench.tasks.ddim import DdimFlowers
 from badm.bench.tasks.detection import Detection, DetectionScaled
 from badm.bench.tasks.digits import Digits
 from badm.bench.tasks.image_classification import TASKS as IMAGE_TASKS
+from badm.bench.tasks.masked_language import TASKS as MASKED_LANGUAGE_TASKS
 from badm.bench.tasks.mnist_mlp import FashionMlp, FashionMlpSigmoid, MnistMlp, MnistMlpSigmoid
 from badm.bench.tasks.node_classification import TASKS as NODE_TASKS
+from badm.bench.tasks.text_classification import TextClassification
 
 TASKS: dict[str, Callable[[Scale], Task]] = {
     "digits": Digits,
@@ -28,6 +32,10 @@ TASKS: dict[str, Callable[[Scale], Task]] = {
     **IMAGE_TASKS,
     "detection": Detection,
     "detection-scaled": DetectionScaled,
+    **CGAN_TASKS,
+    "ddim-flowers": DdimFlowers,
+    "text-imdb": TextClassification,
+    **MASKED_LANGUAGE_TASKS,
     "mnist-mlp": MnistMlp,
     "mnist-mlp-sigmoid": MnistMlpSigmoid,
     "fashion-mlp": FashionMlp,

@@ -6,24 +6,30 @@ function drawExhibits() {
   if (!all.length) return;
   const unique = (key) => [...new Set(all.map((exhibit) => exhibit[key]))].sort((a, b) => a - b);
   const [steps, seeds] = [unique("step"), unique("seed")];
-  const chosen = { step: steps[steps.length - 1], seed: seeds[0] };
-  const show = () => $("exhibits-body").replaceChildren(...galleries(
-    all.filter((one) => one.step === chosen.step && one.seed === chosen.seed)));
-  const field = (name, values) => {
-    const select = make("select", { onchange: () => { chosen[name] = Number(select.value); show(); } });
-    options(select, values.map((value) => ({ value, label: number(value) })), chosen[name]);
+  // All steps if there are several: what becomes of the models is what one wants to see.
+  const chosen = { step: steps.length > 1 ? "all" : String(steps[0]), seed: String(seeds[0]) };
+  const show = () => {
+    const own = all.filter((one) => String(one.seed) === chosen.seed);
+    $("exhibits-body").replaceChildren(...(chosen.step === "all" ? timelines(own, steps)
+      : galleries(own.filter((one) => String(one.step) === chosen.step))));
+  };
+  const field = (name, choices) => {
+    const select = make("select", { onchange: () => { chosen[name] = select.value; show(); } });
+    options(select, choices, chosen[name]);
     return make("label", { class: "field" }, name, " ", select);
   };
+  const each = (values) => values.map((value) => ({ value: String(value), label: number(value) }));
   $("exhibits-controls").replaceChildren(
-    ...(steps.length > 1 ? [field("step", steps)] : []),
-    ...(seeds.length > 1 ? [field("seed", seeds)] : []));
+    ...(steps.length > 1 ? [field("step", [{ value: "all", label: "all, over training" }, ...each(steps)])] : []),
+    ...(seeds.length > 1 ? [field("seed", each(seeds))] : []));
   show();
 }
 
+const titlesOf = (exhibits) => [...new Set(exhibits.map((exhibit) => exhibit.title))];
+
 function galleries(exhibits) {
   if (!exhibits.length) return [make("p", { class: "empty" }, "Nothing was kept at this step.")];
-  const titles = [...new Set(exhibits.map((exhibit) => exhibit.title))];
-  return titles.flatMap((title) => {
+  return titlesOf(exhibits).flatMap((title) => {
     const own = exhibits.filter((exhibit) => exhibit.title === title)
       .sort((a, b) => methodNames.indexOf(a.method) - methodNames.indexOf(b.method));
     const texts = own.every((exhibit) => !exhibit.picture);
@@ -32,11 +38,36 @@ function galleries(exhibits) {
   });
 }
 
+// A column for each method, a row for each step, the first at the top.
+function timelines(exhibits, steps) {
+  return titlesOf(exhibits).flatMap((title) => {
+    const own = exhibits.filter((exhibit) => exhibit.title === title);
+    const methods = methodNames.filter((name) => own.some((exhibit) => exhibit.method === name));
+    const cell = (step, method) => {
+      const found = own.find((exhibit) => exhibit.step === step && exhibit.method === method);
+      return make("td", {}, found ? exhibitParts(found) : "–");
+    };
+    return [make("h3", {}, title),
+      make("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": `${title}, over training` },
+        make("table", { class: "timeline" },
+          make("thead", {}, make("tr", {}, make("th", { class: "plain", scope: "col" }, "step"),
+            methods.map((name) => make("th", { class: "plain", scope: "col" }, swatch(name), name)))),
+          make("tbody", {}, steps.map((step) => make("tr", {},
+            make("th", { scope: "row" }, number(step)), methods.map((name) => cell(step, name)))))))];
+  });
+}
+
 function exhibitFigure(exhibit) {
-  const caption = make("figcaption", {}, swatch(exhibit.method), exhibit.method);
+  return make("figure", {}, make("figcaption", {}, swatch(exhibit.method), exhibit.method),
+    exhibitParts(exhibit));
+}
+
+function exhibitParts(exhibit) {
   const parts = [];
   if (exhibit.picture.startsWith("data:image/png;base64,")) {
-    const image = make("img", { src: exhibit.picture, alt: `${exhibit.title}, ${exhibit.method}` });
+    const image = make("img", {
+      src: exhibit.picture, alt: `${exhibit.title}, ${exhibit.method}, step ${number(exhibit.step)}`,
+    });
     // Small pictures are enlarged, and their pixels are what one wants to see.
     image.addEventListener("load", () => {
       if (image.naturalWidth < 200) image.style.imageRendering = "pixelated";
@@ -44,5 +75,5 @@ function exhibitFigure(exhibit) {
     parts.push(image);
   }
   if (exhibit.text) parts.push(make("pre", {}, exhibit.text));
-  return make("figure", {}, caption, parts);
+  return parts;
 }
