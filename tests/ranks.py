@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-PATIENCE = 120  # seconds after which ranks that have not ended are taken to hang
+PATIENCE = 300  # seconds after which ranks that have not ended are taken to hang
 
 
 def on_ranks(world_size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
