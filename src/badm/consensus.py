@@ -37,6 +37,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from badm.pulse import STILL, Pulse
+from badm.sharded import local
 
 MODES = ("outer", "dual")
 _LOOK = timedelta(seconds=0.5)  # how often a rank that waits looks for the alarm
@@ -344,7 +345,7 @@ def _difference(first: Any, other: Any, rank: int) -> str:
 def _vector(tensors: Sequence[Tensor], like: Tensor | None = None) -> Tensor:
     """All of them in one, in float32 where they are of half precision."""
     dtype = like.dtype if like is not None else _dtype(tensors)
-    flat = [_local(x).detach().reshape(-1).to(dtype) for x in tensors]
+    flat = [local(x).detach().reshape(-1).to(dtype) for x in tensors]
     if not flat:
         return torch.empty(0, dtype=dtype, device=None if like is None else like.device)
     return torch.cat(flat)
@@ -356,25 +357,19 @@ def _dtype(tensors: Sequence[Tensor]) -> torch.dtype:
 
 def _parts(vector: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
     """The parts of a vector as the tensors have them."""
-    own = [_local(x) for x in tensors]
+    own = [local(x) for x in tensors]
     parts = torch.split(vector, [x.numel() for x in own]) if own else ()
     return [part.view(x.shape).to(x.dtype) for part, x in zip(parts, own, strict=True)]
 
 
 def _write(vector: Tensor, tensors: Sequence[Tensor]) -> None:
     if tensors:
-        torch._foreach_copy_([_local(x).detach() for x in tensors], _parts(vector, tensors))
+        torch._foreach_copy_([local(x).detach() for x in tensors], _parts(vector, tensors))
 
 
 def _add(tensors: Sequence[Tensor], vector: Tensor, factor: float) -> None:
     parts = _parts(vector, tensors)
-    torch._foreach_add_([_local(x).detach() for x in tensors], parts, alpha=factor)
-
-
-def _local(x: Tensor) -> Tensor:
-    """Of a tensor that is sharded over other ranks, the part that this one has."""
-    to_local = getattr(x, "to_local", None)
-    return x if to_local is None else to_local()
+    torch._foreach_add_([local(x).detach() for x in tensors], parts, alpha=factor)
 
 
 def _check(c: Consensus) -> None:

@@ -25,7 +25,7 @@ from badm.update import Batch, Settings, by_kind, decay, foreach, plain_duals
 _SGD_DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 # Kernels read raw memory, which a subclass such as DTensor does not have.
-_PLAIN_TYPES = {torch.nn.Parameter, Tensor}
+PLAIN_TYPES = {torch.nn.Parameter, Tensor}
 
 _dtype_of = attrgetter("dtype")
 
@@ -69,7 +69,7 @@ def _is_plain(batch: Batch, *buffers: str) -> bool:
         len(dtypes) == 1
         and dtypes <= kernel.DTYPES
         and all(map(Tensor.is_contiguous, tensors))
-        and set(map(type, tensors)) <= _PLAIN_TYPES
+        and set(map(type, tensors)) <= PLAIN_TYPES
     )
 
 

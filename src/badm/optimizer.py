@@ -12,10 +12,8 @@ from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiab
 
 from badm import metric as _metric
 from badm import sharded
-from badm.fused import fused
+from badm.fused import PLAIN_TYPES, fused
 from badm.update import Batch, Settings, foreach, loop, plain_duals
-
-_PLAIN_TYPES = (torch.nn.Parameter, Tensor)
 
 # What a group of a checkpoint from before an option existed is given.
 _LATER_OPTIONS = {"foreach": None, "fused": None, "differentiable": False, "maximize": False}
@@ -177,7 +175,7 @@ class BADM(Optimizer):
                 continue
             if not state:
                 state.update(_new_state(group["metric"], p, index))
-            if type(p) not in _PLAIN_TYPES and sharded.is_sharded(p):
+            if type(p) not in PLAIN_TYPES and sharded.is_sharded(p):
                 cut.w.append(p)
                 cut.g.append(g)
                 cut.states.append(state)

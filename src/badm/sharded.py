@@ -56,13 +56,14 @@ def step(batch: Batch, s: Settings, plain: Step) -> None:
 def _own(batch: Batch) -> Batch:
     """What this rank has of the parameters, their gradients and states; the same memory."""
     return Batch(
-        [_local(w) for w in batch.w],
-        [_local(g) for g in batch.g],
-        [{key: _local(value) for key, value in state.items()} for state in batch.states],
+        [local(w) for w in batch.w],
+        [local(g) for g in batch.g],
+        [{key: local(value) for key, value in state.items()} for state in batch.states],
     )
 
 
-def _local(x: Any) -> Any:
+def local(x: Any) -> Any:
+    """What this rank has of a tensor: its part of a sharded one, all of any other."""
     return x.to_local() if is_sharded(x) else x
 
 

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from badm.bench.data import pictures
+from badm.bench.data import matlab, pictures
 from badm.bench.data.archives import ArchiveError, unpack
 from badm.bench.data.dataset import FetchFailed, Problem, Report
 from badm.bench.data.download import Download
@@ -107,19 +107,7 @@ def read_one(image: Path, annotation: Path) -> Airplane:
 
 def read_box(file: Path) -> tuple[float, float, float, float]:
     """``box_coord`` of a MATLAB file: y0, y1, x0, x1."""
-    from scipy.io import loadmat
-
-    try:
-        fields = loadmat(file, appendmat=False, variable_names=[BOX])
-    except FileNotFoundError as error:
-        raise AirplaneError(f"{file} is missing") from error
-    # What is no MATLAB file, or a broken one, makes scipy raise errors of a dozen kinds.
-    except Exception as error:
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise AirplaneError(f"{file} cannot be read as a MATLAB file: {why}") from error
-    if BOX not in fields:
-        raise AirplaneError(f"{file}: has no field {BOX}")
-    array = fields[BOX]
+    (array,) = matlab.fields(file, [BOX], AirplaneError)
     if array.dtype.kind not in "iuf" or array.size != 4:
         raise AirplaneError(
             f"{file}: {BOX} must be four numbers y0, y1, x0, x1, got {array.dtype} of shape "

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from badm.bench.data import pictures
+from badm.bench.data import matlab, pictures
 from badm.bench.data.dataset import Problem
 from badm.bench.data.images import ImageError
 from badm.bench.data.photographs import Photographs
@@ -134,19 +133,7 @@ def _parts(folder: Path) -> Iterator[Numbers]:
 
 def _row(file: Path, field: str) -> Numbers:
     """A field of a MATLAB file that is a row of whole numbers."""
-    from scipy.io import loadmat
-
-    try:
-        fields: dict[str, Any] = loadmat(str(file), appendmat=False, variable_names=[field])
-    except FileNotFoundError as error:
-        raise ImageError(f"{file} is missing") from error
-    # What is no MATLAB file, or a broken one, makes scipy raise errors of a dozen kinds.
-    except Exception as error:
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ImageError(f"{file} cannot be read as a MATLAB file: {why}") from error
-    if field not in fields:
-        raise ImageError(f"{file}: has no field {field}")
-    row = fields[field]
+    (row,) = matlab.fields(file, [field], ImageError)
     if row.dtype.kind not in "iu" or row.ndim != 2 or len(row) != 1 or not row.size:
         raise ImageError(
             f"{file}: {field} must be a row of whole numbers, got {row.dtype} of shape {row.shape}"
