@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 import badm
 from badm.algorithm1 import Algorithm1
-from badm.consensus import Consensus, Disagreement, ReplicaLost
+from badm.company import ReplicaLost
+from badm.consensus import Consensus, Disagreement
 
 pytestmark = pytest.mark.distributed
 

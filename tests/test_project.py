@@ -15,7 +15,7 @@ import pytest
 import badm
 
 ROOT = Path(__file__).parents[1]
-EXAMPLE = ROOT / "examples" / "train.py"
+EXAMPLES = ROOT / "examples"
 BENCH_ONLY = (
     "matplotlib",
     "optuna",
@@ -83,11 +83,21 @@ def test_the_badm_command_is_installed() -> None:
 
 
 def test_the_example_trains_to_a_good_accuracy() -> None:
-    result = python(EXAMPLE)
+    result = python(EXAMPLES / "train.py")
     assert result.returncode == 0, result.stderr
     last = result.stdout.splitlines()[-1]
     assert last.startswith("epoch 10")
     assert float(last.split()[-1].rstrip("%")) > 97
+
+
+@pytest.mark.distributed
+def test_the_example_of_replicas_trains_on_two_ranks() -> None:
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    result = python(*launcher, EXAMPLES / "replicas.py")
+    assert result.returncode == 0, result.stderr
+    (line,) = result.stdout.splitlines()
+    assert line.startswith("2 ranks, 24 meetings: ")
+    assert float(line.split()[4].rstrip("%")) > 90
 
 
 def test_the_digits_table_of_the_readme_is_the_measured_one() -> None:

@@ -26,9 +26,9 @@ same way in both modes.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Literal
 
 import torch
@@ -36,15 +36,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from badm.pulse import STILL, Pulse
+from badm.company import Company
 from badm.sharded import local
 
 MODES = ("outer", "dual")
-_LOOK = timedelta(seconds=0.5)  # how often a rank that waits looks for the alarm
-
-
-class ReplicaLost(RuntimeError):
-    """A rank is gone, or the network between the ranks; the message names the rank."""
 
 
 class Disagreement(ValueError):
@@ -92,7 +87,8 @@ class Consensus:
         overlap: inner steps to go on with while the sum is on its way
         timeout: seconds to wait at a meeting for those who are late
 
-    If a rank is lost, the others raise :class:`ReplicaLost` within some seconds, and name it.
+    If a rank is lost, the others raise :class:`badm.company.ReplicaLost` within some seconds, and
+    name it.
     """
 
     def __init__(
@@ -124,17 +120,11 @@ class Consensus:
                 "Consensus needs a process group: call torch.distributed.init_process_group first, "
                 "and start the program with torchrun"
             )
-        self.process_group = process_group or dist.distributed_c10d._get_default_group()
-        self.rank = dist.get_rank(self.process_group)
-        self.world_size = dist.get_world_size(self.process_group)
+        self._company = Company(process_group, timeout)
+        self.process_group = self._company.group
+        self.rank, self.world_size = self._company.rank, self._company.size
         self.steps = 0  # since the last meeting
         self.meetings = 0
-        self._pulse = Pulse(
-            dist.distributed_c10d._get_default_store(),
-            self.process_group.group_name,
-            self.rank,
-            range(self.world_size),
-        )
         self._alpha: float | None = self._agree()
         w = _vector(self.params)
         self._wait(dist.broadcast(w, group=self.process_group, group_src=0, async_op=True))
@@ -153,10 +143,24 @@ class Consensus:
             self._depart(overlap=0)
             self._arrive()
 
+    @contextmanager
+    def at_global_point(self) -> Iterator[None]:
+        """Within it this rank has the weights of the last meeting, which all agree on::
+
+        with consensus.at_global_point():
+            evaluate(model)
+        """
+        own = _vector(self.params)
+        _write(self.w, self.params)
+        try:
+            yield
+        finally:
+            _write(own, self.params)
+
     def detach(self) -> None:
         """Leave the inner optimizer alone from now on."""
         self._hook.remove()
-        self._pulse.stop()
+        self._company.leave()
 
     def state_dict(self) -> dict[str, Any]:
         """What a restart of this rank needs beside its model and its inner optimizer."""
@@ -248,12 +252,16 @@ class Consensus:
         if self.u is not None:
             self.u.add_(d - mean, alpha=self.eta)  # u_s⁺ = u_s + η(d_s − d̄)
         since = self._since(d)
-        step = (1 - self.beta) * (-mean - self.m)  # θ(ḡ − m) with ḡ = −d̄
-        self.m.add_(step)  # m⁺
-        self.w.sub_(self.m + step, alpha=self.lr)  # w⁺ = w − lr(2m⁺ − m)
+        self.outer_step(-mean)
         _write(self.w if since is None else self.w + since, self.params)
         _write(buffers, self.buffers)
         self.meetings += 1
+
+    def outer_step(self, g: Tensor) -> None:
+        """Move the global point with the pseudo-gradient ``ḡ = −d̄``."""
+        step = (1 - self.beta) * (g - self.m)  # θ(ḡ − m)
+        self.m.add_(step)  # m⁺
+        self.w.sub_(self.m + step, alpha=self.lr)  # w⁺ = w − lr(2m⁺ − m)
 
     def _since(self, d: Tensor) -> Tensor | None:
         """How far this rank has gone on since it sent its ``d``."""
@@ -265,39 +273,7 @@ class Consensus:
             underway.work = None
 
     def _wait(self, work: dist.Work) -> None:
-        """Wait for a collective, but not for ranks that will never come."""
-        waited = timedelta()
-        while True:
-            try:
-                work.wait(_LOOK)
-                return
-            except RuntimeError as error:
-                waited += _LOOK
-                late = waited.total_seconds() >= self.timeout
-                if not (work.is_completed() or late or self._alarmed()):
-                    continue
-                raise ReplicaLost(self._who_is_lost()) from error
-
-    def _alarmed(self) -> bool:
-        try:
-            return self._pulse.alarmed()
-        except RuntimeError:  # the store is gone
-            return True
-
-    def _who_is_lost(self) -> str:
-        where = f"meeting {self.meetings + 1} of rank {self.rank} of {self.world_size}"
-        try:
-            self._pulse.alarm()
-            lost = self._pulse.lost()
-        except RuntimeError:
-            return f"{where} failed, and so did the store of the process group: its host is gone"
-        if lost:
-            names = " and ".join(f"rank {rank}" for rank in lost)
-            return f"{where} failed: {names} gave no sign of life for {STILL:g} seconds"
-        return (
-            f"{where} failed, though every rank is alive: one was late by more than "
-            f"{self.timeout:g} seconds, had an error of its own, or the network is broken"
-        )
+        self._company.wait(work, f"meeting {self.meetings + 1}")
 
     def _agree(self) -> float:
         """See that all ranks mean the same; returns the weight of this one."""
@@ -314,11 +290,7 @@ class Consensus:
             "meetings": self.meetings,
             "steps": self.steps,
         }
-        every_rank: list[Any] = [None] * self.world_size
-        try:
-            dist.all_gather_object(every_rank, (own, self.weight), group=self.process_group)
-        except RuntimeError as error:
-            raise ReplicaLost(self._who_is_lost()) from error
+        every_rank = self._company.gather((own, self.weight), f"meeting {self.meetings + 1}")
         first = every_rank[0][0]
         for rank, (other, _) in enumerate(every_rank):
             for name, value in first.items():

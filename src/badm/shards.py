@@ -28,6 +28,7 @@ class Shards(Sampler[list[int]]):
             for weight, (x, y) in zip(shards.weights, loader):
                 (weight * loss(model(x), y)).backward()
 
+    ``own_samples`` says how many samples this rank has, as a weight for :class:`badm.Consensus`.
     ``weights`` are for training step by step, under DDP or FSDP2: these take the plain mean over
     the ranks, in which a sample of a smaller batch would count for more.
 
@@ -62,6 +63,7 @@ class Shards(Sampler[list[int]]):
         self.epoch = self.skip = 0
         self._pools = None if labels is None else _by_label(labels, samples, self.world_size)
         sizes = [len(pool) for pool in self._deal()]
+        self.own_samples = sizes[self.rank]
         self.batches = -(-max(sizes) // batch_size)
         if min(sizes) == 0:
             raise ValueError(

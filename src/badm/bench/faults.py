@@ -12,6 +12,7 @@ from types import FunctionType
 from badm.bench.data.dataset import MissingData
 from badm.bench.method import CannotTrain
 from badm.bench.task import Task
+from badm.company import ReplicaLost
 
 
 class TaskError(Exception):
@@ -50,7 +51,7 @@ def method_at_work() -> Iterator[None]:
     """Tell what a method raises from the errors of a task, which it may call, and of the store."""
     try:
         yield
-    except (TaskError, CannotTrain):
+    except (TaskError, CannotTrain, ReplicaLost):  # the last is nobody's fault
         raise
     except Exception as error:
         raise MethodFailed(f"{type(error).__name__}: {error} ({place(error)})") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import IO, Any
 
 from badm.bench import store
@@ -61,7 +62,7 @@ class Journal:
         self._sync()
         store.save_tensors(self.checkpoint_path, {"written": self.file.tell(), **content})
 
-    def resume(self, restore: Callable[[Mapping[str, Any]], None]) -> bool:
+    def resume(self, restore: Callable[[Mapping[str, Any]], None], step: int | None = None) -> bool:
         """Go back to the checkpoint, if there is one, and forget what came after it."""
         if not self.checkpoint_path.exists() or not self.path.exists():
             return False
@@ -79,6 +80,14 @@ class Journal:
         self.opened.seek(written)
         return True
 
+    def tidy(self, step: int | None) -> None:
+        """There is one checkpoint at a time: nothing to do."""
+
+    def forget(self) -> None:
+        """Do without the checkpoint, as another rank cannot use its own."""
+        if self.checkpoint_path.exists():
+            self.folder.set_aside(self.checkpoint_path)
+
     def end(self, result: Result) -> None:
         self.file.write(store.line({"result": asdict(result)}))
         self._sync()
@@ -87,3 +96,41 @@ class Journal:
     def _sync(self) -> None:
         self.file.flush()
         os.fsync(self.file.fileno())
+
+
+class Shadow(Journal):
+    """Of a rank that is not the first: it writes nothing but its part of every checkpoint.
+
+    Parts carry their step in their names and are kept until the next checkpoint is whole.
+    """
+
+    def __init__(self, config: Config, folder: Store, rank: int) -> None:
+        super().__init__(config, folder)
+        self.stem = f"{self.checkpoint_path.name}.rank{rank}.step"
+
+    def part(self, step: int) -> Path:
+        return self.checkpoint_path.with_name(f"{self.stem}{step}")
+
+    def begin(self, environment: Mapping[str, Any], facts: Mapping[str, Any]) -> None: ...
+
+    def write(self, point: Point) -> None: ...
+
+    def checkpoint(self, content: Mapping[str, Any]) -> None:
+        store.save_tensors(self.part(content["state"]["step"]), content)
+
+    def resume(self, restore: Callable[[Mapping[str, Any]], None], step: int | None = None) -> bool:
+        assert step is not None
+        try:
+            restore(store.load_tensors(self.part(step)))
+        except Exception as error:  # whatever a missing or damaged file makes torch.load raise
+            raise BadCheckpoint from error
+        return True
+
+    def tidy(self, step: int | None) -> None:
+        """Remove all parts but that of a step."""
+        for part in self.checkpoint_path.parent.glob(f"{self.stem}*"):
+            if step is None or part != self.part(step):
+                part.unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        self.tidy(None)

@@ -66,7 +66,8 @@ class Problem:
     ``supervised`` gives inputs and labels of the whole training set where the task has them; it
     is for methods that do not work by batches. ``calibrate`` passes some training batches through
     the module, in training mode and without gradients; it is for methods that are judged by other
-    weights than those they train, for which BatchNorm has seen nothing yet.
+    weights than those they train, for which BatchNorm has seen nothing yet. ``weight`` is that of
+    this rank among those that share the run: how many samples it has.
     """
 
     module: nn.Module
@@ -74,12 +75,14 @@ class Problem:
     epoch_steps: int = 1  # batches that make up the training set
     supervised: Callable[[], tuple[Tensor, Tensor] | None] = lambda: None
     calibrate: Callable[[], None] = lambda: None
+    weight: float = 1.0
 
 
 class Work(Protocol):
     """One step's batch. Every gradient that is taken of it is counted."""
 
     lr_factor: float  # what the schedule multiplies the learning rate with at this step
+    share: float  # what the mean loss of this rank counts for among the ranks; 1 if it is alone
 
     def gradient(self) -> float:
         """Put the gradient of the batch into ``.grad`` of the module's parameters; the loss."""
@@ -125,6 +128,10 @@ class Method:
     defaults: Mapping[str, Any]
     space: Space
     paper: Callable[[Paper], Setting] | None = None
+
+    def ranks(self, setting: Setting) -> int:
+        """How many processes a run takes."""
+        return int(setting["ranks"]) if self.family == "replicas" else 1
 
     def setting(self, given: Mapping[str, Any]) -> Setting:
         """``given`` completed with the defaults."""

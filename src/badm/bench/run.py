@@ -7,14 +7,16 @@ the last checkpoint and ends with the same trajectory, weights and score, bit fo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from badm.bench import store
 from badm.bench.journal import BadCheckpoint
 from badm.bench.method import Method
 from badm.bench.store import Config, Run, Store, StoreError
 from badm.bench.task import Task
+from badm.bench.team import ALONE, Team
 from badm.bench.training import Interrupted, Options, Training
+from badm.consensus import Disagreement
 
 
 def run(
@@ -24,27 +26,59 @@ def run(
 
     If another process is at it, wait for that one. A run whose method raised is tried again.
     """
+    done = run_on(ALONE, config, task, method, folder, options)
+    assert done is not None
+    return done
+
+
+def run_on(
+    team: Team,
+    config: Config,
+    task: Task,
+    method: Method,
+    folder: Store,
+    options: Options | None = None,
+) -> Run | None:
+    """The same as a rank of a team. The first one has the run, the others return nothing."""
     options = options or Options()
+    _check(team, config, method)
     try:
-        with _held(config, folder, options):
-            folder.clear(config)
-            done = _done(config, folder, options)
-            if done is not None:
+        with _held(config, folder, options) if team.leads else nullcontext():
+            done = None
+            if team.leads:
+                folder.clear(config)
+                done = done_before(config, folder, options)
+            if team.first(done is not None):
                 return done
             try:
-                _train(config, task, method, folder, options)
+                _train(team, config, task, method, folder, options)
             except BadCheckpoint:
-                _train(config, task, method, folder, options)
-            ended = folder.read(config)
-            assert ended is not None
-            return ended
+                _train(team, config, task, method, folder, options)
+            return folder.read(config) if team.leads else None
     except OSError as error:
         where = error.filename or folder.path(config)
         raise StoreError(f"cannot write {where}: {store.reason(error)}") from None
 
 
-def _train(config: Config, task: Task, method: Method, folder: Store, options: Options) -> None:
-    with Training(config, task, method, folder, options) as training:
+def _check(team: Team, config: Config, method: Method) -> None:
+    """As many ranks as the method wants, and all of them for the same run."""
+    wanted = method.ranks(dict(config.setting))
+    if wanted != team.size:
+        raise ValueError(f"{config.method} is to have {wanted} ranks, and there are {team.size}")
+    first, *others = [each.plain() for each in team.every(config)]
+    for rank, other in enumerate(others, start=1):
+        for name, value in first.items():
+            if other[name] != value:
+                raise Disagreement(
+                    f"{name} must be the same on all ranks: rank 0 has {value!r} and "
+                    f"rank {rank} has {other[name]!r}"
+                )
+
+
+def _train(
+    team: Team, config: Config, task: Task, method: Method, folder: Store, options: Options
+) -> None:
+    with Training(config, task, method, folder, options, team) as training:
         training.go()
 
 
@@ -60,7 +94,7 @@ def _held(config: Config, folder: Store, options: Options) -> Iterator[None]:
             raise Interrupted
 
 
-def _done(config: Config, folder: Store, options: Options) -> Run | None:
+def done_before(config: Config, folder: Store, options: Options) -> Run | None:
     """The run if there is nothing left to do."""
     try:
         found = folder.read(config)

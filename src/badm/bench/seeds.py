@@ -16,9 +16,10 @@ from torch import Tensor
 MODEL, ORDER, STEP, EVALUATE, EXHIBIT, DATA = range(6)
 
 
-def seed_everything(seed: int, purpose: int, step: int = 0, player: int = 0) -> None:
-    """Seed torch, numpy and ``random``."""
-    state = np.random.SeedSequence((seed, purpose, step, player)).generate_state(1, np.uint64)
+def seed_everything(seed: int, purpose: int, step: int = 0, player: int = 0, rank: int = 0) -> None:
+    """Seed torch, numpy and ``random``; the first rank draws what a process alone would."""
+    entropy = (seed, purpose, step, player, *([rank] if rank else []))
+    state = np.random.SeedSequence(entropy).generate_state(1, np.uint64)
     number = int(state[0])
     # Not torch.manual_seed: it looks for every kind of accelerator, at a tenth of a small step.
     torch.default_generator.manual_seed(number)

@@ -225,6 +225,11 @@ class Task(ABC):
                 return x, y
         return None
 
+    def labels_of(self, split: Any) -> Tensor | None:
+        """The label of every sample, for ranks that are to have labels of their own."""
+        pair = self.supervised(split)
+        return None if pair is None else pair[1]
+
     def remark(self, figures: Mapping[str, float]) -> str:
         """What a reader of the results must know of a run that ended with those figures, if any.
 

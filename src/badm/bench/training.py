@@ -16,14 +16,16 @@ import torch
 from torch import Tensor
 
 from badm.bench import seeds, store
+from badm.bench.dealing import Dealer
 from badm.bench.environment import environment, forget_peak_memory, peak_memory
 from badm.bench.faults import MethodFailed, TaskError, blame, method_at_work
-from badm.bench.journal import Journal
+from badm.bench.journal import BadCheckpoint, Journal, Shadow
 from badm.bench.judge import Judge
 from badm.bench.loading import facts, splits_of
 from badm.bench.method import CannotTrain, Method, Problem, Trainer
 from badm.bench.store import Config, Outcome, Point, Result, Store, StoreError
 from badm.bench.task import Player, Task
+from badm.bench.team import ALONE, Team
 from badm.bench.tensors import digest, tensor_bytes
 from badm.bench.work import BatchWork
 
@@ -64,13 +66,24 @@ class State:
 
 
 class Training:
-    """Everything a run holds while it is at work."""
+    """Everything a run holds while it is at work.
+
+    Each rank of a team has its own, with its own part of the data. The first judges the model and
+    writes things down; whatever decides how the run goes on, all ranks decide together.
+    """
 
     def __init__(
-        self, config: Config, task: Task, method: Method, folder: Store, options: Options
+        self,
+        config: Config,
+        task: Task,
+        method: Method,
+        folder: Store,
+        options: Options,
+        team: Team = ALONE,
     ) -> None:
         self.config, self.task, self.folder, self.options = config, task, folder, options
-        self.journal = Journal(config, folder)
+        self.team = team
+        self.journal = Journal(config, folder) if team.leads else Shadow(config, folder, team.rank)
         forget_peak_memory()
 
         self.splits = splits_of(task)
@@ -83,6 +96,7 @@ class Training:
             self.samples = task.samples(self.splits.train)
         if self.samples < 1:
             raise TaskError(f"task {task.name}: the training split has no samples")
+        self.dealer = self._dealer()
         self.judge = Judge(task, self.model, self.splits, config.seed)
         self.works = [BatchWork(task, self.model, player) for player in players]
         self.trainers: list[Trainer] = []
@@ -97,10 +111,12 @@ class Training:
             self.refused = "cannot", str(error)
         except MethodFailed as error:
             self.refused = "failed", str(error)
+        self.refused = next(filter(None, team.every(self.refused)), None)
         self.state = State(gradients=[0.0] * len(players), loss_sums=[0.0] * len(players))
         self.kept: dict[str, Tensor] = {}
-        self.epoch, self.order = -1, torch.empty(0, dtype=torch.long)
-        self.log_every = max(1, config.steps // LOSS_POINTS)
+        # Ranks stop for each other no more often than they have to.
+        self.together_every = 1 if team.size == 1 else task.evaluate_every
+        self.log_every = max(self.together_every, config.steps // LOSS_POINTS)
         self.exhibit_at = {max(1, round(part * config.steps)) for part in task.exhibit_at}
 
     def _problem(self, player: Player) -> Problem:
@@ -111,9 +127,26 @@ class Training:
         return Problem(
             player.module,
             self.config.steps,
-            math.ceil(self.samples / self.task.batch_size),
+            self.dealer.batches,
             supervised,
             partial(self.judge.calibrate, player),
+            self.dealer.own_samples,
+        )
+
+    def _dealer(self) -> Dealer:
+        labels = None
+        if self.config.setting.get("shards") == "labels":
+            with blame(self.task, "labels_of"):
+                labels = self.task.labels_of(self.splits.train)
+            if labels is None:
+                raise TaskError(f"task {self.task.name} has no labels to part its samples by")
+        return Dealer(
+            self.samples,
+            self.task.batch_size,
+            self.task.order,
+            self.config.seed,
+            self.team,
+            labels,
         )
 
     def _take_over(self) -> None:
@@ -145,7 +178,7 @@ class Training:
 
     def go(self) -> None:
         """From the checkpoint, or the beginning, to the result."""
-        resumed = not self.refused and self.journal.resume(self._restore)
+        resumed = not self.refused and self._resume()
         if not resumed:
             self.journal.begin(environment(), facts(self.task, self.splits))
         try:
@@ -157,30 +190,45 @@ class Training:
         """All steps that are left; how it ended."""
         if not resumed and not self._evaluate():
             return "diverged", "the score is not a number before the first step"
-        saved = time.monotonic()
+        saved, trouble = time.monotonic(), ""
         while self.state.step < self.config.steps:
-            if self.options.stop():
+            if self._together and self.team.any(self.options.stop()):
                 self._checkpoint()
                 raise Interrupted
-            try:
-                losses = self._step()
-            except TaskError:
-                if self.judge.finite():
-                    raise
-                return "diverged", f"weights that are no numbers at step {self.state.step}"
-            wrong = [loss for loss in losses if not math.isfinite(loss)]
-            if wrong:
-                return "diverged", f"the loss is {wrong[0]} at step {self.state.step}"
-            if not self._record():
+            found = self._try_step()
+            trouble = trouble or found
+            if not self._together:
+                continue
+            trouble = next(filter(None, self.team.every(trouble)), "")
+            if trouble:
+                return "diverged", trouble
+            if not self.team.all(self._record()):
                 return "diverged", f"no finite score at step {self.state.step}"
-            self.options.watch(self.state.step, losses[0])
-            if time.monotonic() - saved >= self.options.checkpoint_seconds:
+            if self.team.first(time.monotonic() - saved >= self.options.checkpoint_seconds):
                 self._checkpoint()
                 saved = time.monotonic()
         return "finished", self._remark()
 
+    @property
+    def _together(self) -> bool:
+        """Whether this is a step at which the ranks stop for each other; alone every step is."""
+        return self._due(self.together_every)
+
+    def _try_step(self) -> str:
+        """A step; what is wrong after it, if anything is."""
+        try:
+            losses = self._step()
+        except TaskError:
+            if self.judge.finite():
+                raise
+            return f"weights that are no numbers at step {self.state.step}"
+        self.options.watch(self.state.step, losses[0])
+        wrong = [loss for loss in losses if not math.isfinite(loss)]
+        return f"the loss is {wrong[0]} at step {self.state.step}" if wrong else ""
+
     def _remark(self) -> str:
-        assert self.state.last is not None
+        if self.state.last is None:  # a rank that judges nothing
+            return ""
         with blame(self.task, "remark"):
             return self.task.remark(self.state.last)
 
@@ -189,14 +237,16 @@ class Training:
         k = self.state.step = self.state.step + 1
         factor = SCHEDULES[self.config.schedule]((k - 1) / self.config.steps)
         began = time.perf_counter()
-        indices = self._indices(k)
+        indices, share = self.dealer.at(k)
+        if self.task.reduction == "sum" and share:  # of sums the ranks want the sum
+            share = float(self.team.size)
         self.model.train()
         losses = []
         for number, (trainer, work) in enumerate(zip(self.trainers, self.works, strict=True)):
-            seeds.seed_everything(self.config.seed, seeds.STEP, k, number)
+            seeds.seed_everything(self.config.seed, seeds.STEP, k, number, self.team.rank)
             with blame(self.task, "batch"):
                 batch = self.task.batch(self.splits.train, indices)
-            work.begin(batch, len(indices), factor)
+            work.begin(batch, len(indices), factor, share)
             with method_at_work():
                 losses.append(trainer.step(work))
             self.state.gradients[number] = work.gradients
@@ -208,30 +258,17 @@ class Training:
         self.state.loss_steps += 1
         return losses
 
-    def _indices(self, k: int) -> Tensor:
-        """The samples of step k: the last batch of an epoch is what is left."""
-        size = self.task.batch_size
-        epoch, number = divmod(k - 1, math.ceil(self.samples / size))
-        if epoch != self.epoch:
-            self.epoch = epoch
-            self.order = (
-                seeds.order(self.samples, self.config.seed, epoch)
-                if self.task.order == "shuffled"
-                else torch.arange(self.samples)
-            )
-        return self.order[number * size : (number + 1) * size]
-
     def _record(self) -> bool:
         """Write what is due after a step; false if there is no finite score."""
         state = self.state
         if self._due(self.log_every):
             names = [work.player.name for work in self.works]
-            means = [total / state.loss_steps for total in state.loss_sums]
+            means = self.team.mean([total / state.loss_steps for total in state.loss_sums])
             self.journal.write(Point(*self._now(), losses=dict(zip(names, means, strict=True))))
             state.loss_sums, state.loss_steps = [0.0] * len(means), 0
         if self._due(self.task.evaluate_every) and not self._evaluate():
             return False
-        if state.step in self.exhibit_at:
+        if state.step in self.exhibit_at and self.team.leads:
             with self.judge.at(self.trainers):
                 shown = self.judge.exhibits()
             if shown:
@@ -249,6 +286,8 @@ class Training:
 
     def _evaluate(self) -> bool:
         """Read the validation split and keep the weights if they are the best so far."""
+        if not self.team.leads:
+            return True
         if not self.judge.finite():
             return False
         score = self.task.score
@@ -269,14 +308,39 @@ class Training:
         self.state.peak_bytes = max(self.state.peak_bytes, peak_memory() or 0)
         with method_at_work():
             trainers = [trainer.state_dict() for trainer in self.trainers]
-        self.journal.checkpoint(
-            {
-                "state": asdict(self.state),
-                "model": self.model.state_dict(),
-                "trainers": trainers,
-                "kept": self.kept,
-            }
-        )
+        content = {
+            "state": asdict(self.state),
+            "model": self.model.state_dict(),
+            "trainers": trainers,
+            "kept": self.kept,
+        }
+        # That of the first rank makes it valid: it is written when those of all others are there,
+        # and theirs from before are kept until it is.
+        if not self.team.leads:
+            self.journal.checkpoint(content)
+        self.team.together()
+        if self.team.leads:
+            self.journal.checkpoint(content)
+        self.team.together()
+        self.journal.tidy(self.state.step)
+
+    def _resume(self) -> bool:
+        """Go back to the checkpoint, if there is one: all ranks to the same, or none to any."""
+        resumed, bad = False, None
+        try:
+            resumed = self.team.leads and self.journal.resume(self._restore)
+        except BadCheckpoint as error:
+            bad = error
+        step = self.team.first(self.state.step if resumed else 0)
+        try:
+            if step and not self.team.leads:
+                resumed = self.journal.resume(self._restore, step)
+        except BadCheckpoint as error:
+            bad = error
+        if self.team.any(bad is not None):
+            self.journal.forget()
+            raise BadCheckpoint from bad
+        return resumed
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
         self.state, self.kept = State(**saved["state"]), saved["kept"]
@@ -288,6 +352,8 @@ class Training:
 
     def _end(self, status: Outcome, message: str = "") -> None:
         """Read the test split if that is due, and write the result."""
+        if not self.team.leads:
+            return self.journal.tidy(None)
         state, figures, held = self.state, None, None
         weights = digest(self.model.state_dict())
         if status == "finished":

@@ -23,10 +23,10 @@ class BatchWork:
         self.gradients = 0.0  # of batches, taken so far
         self.batch: Any = None
         self.samples = 0
-        self.lr_factor = 1.0
+        self.lr_factor = self.share = 1.0
 
-    def begin(self, batch: Any, samples: int, lr_factor: float) -> None:
-        self.batch, self.samples, self.lr_factor = batch, samples, lr_factor
+    def begin(self, batch: Any, samples: int, lr_factor: float, share: float = 1.0) -> None:
+        self.batch, self.samples, self.lr_factor, self.share = batch, samples, lr_factor, share
 
     def gradient(self) -> float:
         """The gradient of the batch: at once, or as a weighted sum over its sub-batches."""

@@ -50,7 +50,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Died:
-    """The process of a run has died; the run can be started again and goes on."""
+    """The process of a run or one of its ranks has died; started again, the run goes on."""
 
     job: Job
     reason: str
@@ -124,7 +124,7 @@ class Workers:
                 continue
             del self.busy[pipe]
             self.idle.append(worker)
-            happened.append(Finished(job) if kind == "finished" else Broken(job, content))
+            happened.append(_told(job, kind, content))
         return happened
 
     def stop(self) -> None:
@@ -141,6 +141,12 @@ class Workers:
         for worker in [*self.idle, *(worker for worker, _ in self.busy.values())]:
             worker.end()
         self.idle, self.busy = [], {}
+
+
+def _told(job: Job, kind: str, content: Any) -> Happening:
+    if kind == "finished":
+        return Finished(job)
+    return Died(job, content) if kind == "died" else Broken(job, content)
 
 
 class _Worker:
@@ -209,8 +215,9 @@ def _runner(
     import torch
 
     from badm.bench import methods, tasks
-    from badm.bench.run import run
+    from badm.bench.launch import run_or_launch
     from badm.bench.training import Interrupted, Options
+    from badm.company import ReplicaLost
 
     torch.set_num_threads(threads)
     found: dict[tuple[str, Scale], tasks.Found] = {}
@@ -238,9 +245,11 @@ def _runner(
                 raise TaskError(f"{job.source} was changed while it was being compared")
             options = Options(checkpoint_seconds, job.keep_weights, watch, stop)
             method = methods.find(job.config.method)
-            run(job.config, found[where].task, method, store, options)
+            run_or_launch(found[where], job.config, method, store, options)
         except Interrupted:
             return "interrupted", Interrupted()
+        except ReplicaLost as error:
+            return "died", str(error)
         except Exception as error:
             return _broken(error)
         return "finished", None

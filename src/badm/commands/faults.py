@@ -12,6 +12,7 @@ from badm.bench.methods import UnknownMethod
 from badm.bench.plan import ProtocolError
 from badm.bench.store import StoreError
 from badm.bench.tasks import UnknownTask
+from badm.company import ReplicaLost
 
 FAILED = 1  # a run or a task failed
 USAGE = 2  # what was asked for does not exist or cannot be
@@ -26,7 +27,7 @@ def told() -> Iterator[None]:
         yield
     except (UnknownTask, UnknownMethod, ProtocolError, ValueError) as error:
         stop(str(error), USAGE)
-    except TaskError as error:
+    except (TaskError, ReplicaLost) as error:
         stop(str(error), FAILED)
     except StoreError as error:
         stop(str(error), STORE)

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from badm.bench.method import Range
 from badm.bench.methods import METHODS
+from badm.bench.methods.replicas import MODES, PLUS
 from badm.bench.tasks import TASKS
 from badm.commands.options import AsJson
 
@@ -84,3 +85,5 @@ def list_methods(as_json: AsJson = False) -> None:
             ", ".join(f"{part.low:g} – {part.high:g}" for _, part in ranges),
         )
     Console().print(table)
+    modes = ", ".join(f"{PLUS}{mode}" for mode in MODES)
+    Console().print(f"\nOn several ranks that meet every so often: adam+outer. There are {modes}.")

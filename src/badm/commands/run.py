@@ -13,10 +13,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from badm.bench import methods, tasks
+from badm.bench.launch import run_or_launch
 from badm.bench.method import Method, Setting
-from badm.bench.run import run as do_run
+from badm.bench.methods.replicas import MODES, PLUS
+from badm.bench.run import run_on
 from badm.bench.store import Config, Run, Store
 from badm.bench.task import Score
+from badm.bench.team import Team, gathered, started_by_torchrun
 from badm.bench.training import Interrupted, Options
 from badm.commands import options
 from badm.commands.faults import FAILED, INTERRUPTED, stop, told
@@ -31,6 +34,14 @@ def run(
         typer.Option("--set", "-s", help="A setting, may be repeated.", metavar="NAME=VALUE"),
     ] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
+    replicas: Annotated[
+        str,
+        typer.Option(
+            help=f"Train on several ranks, and how these meet: {', '.join(MODES)}.",
+            metavar="MODE",
+            show_default="one process",
+        ),
+    ] = "",
     scale: options.Scale = "cpu",
     schedule: options.Schedule = "constant",
     steps: options.Steps = None,
@@ -61,6 +72,8 @@ def run(
     - `badm run digits --method badm`
     - `badm run digits --method adam --set lr=0.003 --seed 1 --json`
     - `badm run my_task.py --method badm-kronecker --steps 500 --weights`
+    - `badm run digits --method adam --replicas outer --set ranks=2 --set every=20`
+    - `torchrun --nproc-per-node 4 -m badm run digits --method badm --replicas outer`
     """
     with told():
         torch.set_num_threads(threads)
@@ -70,8 +83,17 @@ def run(
             nonlocal asked
             asked = True
 
-        chosen = methods.find(method)
+        chosen = methods.find(f"{method}{PLUS}{replicas}" if replicas else method)
         full = options.settings_given(setting or [], chosen)
+        team = None
+        if started_by_torchrun():
+            if chosen.family != "replicas":
+                raise ValueError(
+                    "torchrun has started several processes: say with --replicas how they meet"
+                )
+            team = gathered()
+            full["ranks"] = team.size
+        leads = team is None or team.leads
         store = Store(runs)
         progress = Progress(
             TextColumn("{task.description}"),
@@ -81,12 +103,12 @@ def run(
             TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
-            disable=as_json or quiet or not Console(stderr=True).is_terminal,
+            disable=as_json or quiet or not leads or not Console(stderr=True).is_terminal,
         )
         before = signal.signal(signal.SIGINT, ask)
         try:
             with aside(), progress:
-                bar = progress.add_task(f"{task} {method}", total=None, note="")
+                bar = progress.add_task(f"{task} {chosen.name}", total=None, note="")
 
                 def watch(step: int, loss: float) -> None:
                     progress.update(bar, completed=step, note=f"loss {loss:.4g}")
@@ -94,16 +116,20 @@ def run(
                 how = Options(checkpoint, weights, watch, lambda: asked)
                 found = tasks.find(task, scale)  # type: ignore[arg-type]
                 progress.update(bar, total=steps or found.task.steps)
-                done = _staged(found, chosen, full, seed, steps, schedule, store, how)
+                config = _staged(found, chosen, full, seed, steps, schedule, store, how, team)
         except Interrupted:
             stop("interrupted; the same command goes on from here", INTERRUPTED)
         finally:
             signal.signal(signal.SIGINT, before)
-        show(done, found.task.score, as_json=as_json, quiet=quiet)
+        if not leads:
+            return
+        done = store.read(config)
+        assert done is not None
         assert done.result is not None
+        show(done, found.task.score, as_json=as_json, quiet=quiet)
         if done.result.status in ("failed", "cannot"):
             word = "cannot train" if done.result.status == "cannot" else "failed on"
-            stop(f"{method} {word} {found.task.name}: {done.result.message}", FAILED)
+            stop(f"{chosen.name} {word} {found.task.name}: {done.result.message}", FAILED)
 
 
 def _staged(
@@ -115,13 +141,14 @@ def _staged(
     schedule: str,
     store: Store,
     how: Options,
-) -> Run:
-    """The run, after the runs of the stages before with the same method, setting and seed."""
+    team: Team | None,
+) -> Config:
+    """Do the run, after those of the stages before with the same method, setting and seed."""
     task, after = found.task, None
     if found.before is not None:
         earlier = tasks.find(found.before, task.scale)
         keep = replace(how, keep_weights=True)
-        after = _staged(earlier, method, setting, seed, None, schedule, store, keep).config
+        after = _staged(earlier, method, setting, seed, None, schedule, store, keep, team)
     config = Config(
         task.name,
         found.version,
@@ -133,7 +160,11 @@ def _staged(
         schedule,
         after=after,
     )
-    return do_run(config, task, method, store, how)
+    if team is None:
+        run_or_launch(found, config, method, store, how)
+    else:
+        run_on(team, config, task, method, store, how)
+    return config
 
 
 def show(done: Run, score: Score, *, as_json: bool, quiet: bool) -> None:

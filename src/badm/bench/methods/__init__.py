@@ -13,6 +13,7 @@ from badm.bench.methods import (
     sisa,
     torch_methods,
 )
+from badm.bench.methods.replicas import MODES, PLUS, replicated
 from badm.bench.names import suggestion
 
 METHODS: dict[str, Method] = {
@@ -36,10 +37,12 @@ class UnknownMethod(ValueError):
 
 
 def find(name: str) -> Method:
-    """The method of that name.
+    """The method of that name; ``adam+outer`` is adam on several ranks that meet in mode outer.
 
     >>> find("adam").description
     'RMSprop with momentum and bias correction, as in Keras'
+    >>> find("adam+outer").description
+    'adam on several ranks; a BADM step with the mean of what they went'
     >>> find("adm")
     Traceback (most recent call last):
     badm.bench.methods.UnknownMethod: there is no method 'adm'; did you mean adam or badm? \
@@ -47,6 +50,14 @@ def find(name: str) -> Method:
     """
     if name in METHODS:
         return METHODS[name]
+    inner, plus, mode = name.partition(PLUS)
+    if plus:
+        if mode not in MODES:
+            raise UnknownMethod(
+                f"replicas cannot meet in mode {mode!r}; {suggestion(mode, MODES)}"
+                f"There are {', '.join(MODES)}"
+            )
+        return replicated(find(inner), mode)
     raise UnknownMethod(
         f"there is no method {name!r}; {suggestion(name, METHODS)}`badm list methods` shows all"
     )

@@ -228,6 +228,9 @@ class ImageClassification(Task):
     def samples(self, split: Split) -> int:
         return len(split)
 
+    def labels_of(self, split: Split) -> Tensor:
+        return split.labels
+
     def batch(self, split: Split, indices: Tensor) -> tuple[Tensor, Tensor]:
         return split.pick(indices)
 

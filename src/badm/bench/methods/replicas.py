@@ -1,0 +1,284 @@
+"""Methods of several replicas: an optimizer on each rank, and a way to meet.
+
+``adam+outer`` is Adam on every rank and :class:`badm.Consensus` between them; what may stand after
+the plus is in ``MODES``. Such a run takes as many processes as it has ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.optim import Optimizer
+
+from badm.bench.method import (
+    CannotTrain,
+    Method,
+    OptimizerTrainer,
+    Problem,
+    Range,
+    Setting,
+    Space,
+    Trainer,
+    Work,
+    trainable,
+)
+from badm.company import Company
+from badm.consensus import Consensus
+
+PLUS = "+"
+
+
+class Meeting(Protocol):
+    """What happens between replicas, out of the hooks of the optimizer's step."""
+
+    def begin(self, share: float) -> None:
+        """Before every step: what the mean loss of the batch of this rank counts for."""
+
+    def finish(self) -> None:
+        """After the last step: let all ranks have the same weights."""
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """A context in which this rank has the weights on which all agree."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class EveryStep:
+    """The mean of the gradients at every step, as under DDP: one process, to rounding.
+
+    Until ``last`` steps are done, if given; then the ranks are left alone.
+    """
+
+    def __init__(self, inner: Optimizer, problem: Problem, last: int | None = None) -> None:
+        self.params, self.last, self.steps = trainable(problem.module), last, 0
+        self.share = 1.0
+        self._company = Company()
+        inner.register_step_pre_hook(lambda *_: self._before_inner_step())
+
+    @torch.no_grad()
+    def _before_inner_step(self) -> None:
+        self.steps += 1
+        if self.last is not None and self.steps > self.last:
+            return
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
+        # Behind the gradients, whether there is one: none at all is not the same as zero.
+        there = torch.tensor([float(p.grad is not None) for p in self.params]).to(grads[0])
+        flat = torch.cat([*(g.reshape(-1) for g in grads), there])
+        flat.mul_(self.share / self._company.size)
+        flat[-len(there) :] = there
+        work = dist.all_reduce(flat, async_op=True)
+        assert work is not None
+        self._company.wait(work, f"step {self.steps}")
+        *means, there = torch.split(flat, [*(p.numel() for p in self.params), len(there)])
+        for p, mean, ranks in zip(self.params, means, there.tolist(), strict=True):
+            p.grad = mean.view_as(p) if ranks else None
+
+    def begin(self, share: float) -> None:
+        self.share = share
+
+    def finish(self) -> None: ...
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"]
+
+
+@dataclass
+class Consenting:
+    """Meetings of a :class:`badm.Consensus`; judged by the global point of the last of them."""
+
+    consensus: Consensus
+
+    def begin(self, share: float) -> None: ...
+
+    def finish(self) -> None:
+        self.consensus.meet()
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        return self.consensus.at_global_point()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.consensus.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.consensus.load_state_dict(state)
+
+
+class DiLoCo(Consensus):
+    """Consensus with the outer step of DiLoCo: SGD with Nesterov momentum ``beta``.
+
+    ``m`` is the mean of its momentum buffer ``b``, that is ``b = m/(1 − β)``.
+    """
+
+    def outer_step(self, g: Tensor) -> None:
+        self.m.lerp_(g, 1 - self.beta)  # b⁺ = βb + ḡ
+        nesterov = g + self.beta / (1 - self.beta) * self.m
+        self.w.sub_(nesterov, alpha=self.lr)  # w⁺ = w − lr(ḡ + βb⁺)
+
+
+class PostLocal:
+    """Post-local SGD (Lin et al. 2018): step by step at first, then means of the local points."""
+
+    def __init__(self, inner: Optimizer, problem: Problem, every: int, warm_up: float) -> None:
+        self.before = EveryStep(inner, problem, last=round(warm_up * problem.steps))
+        self.after = _consenting(Consensus)(inner, problem, every)
+
+    def begin(self, share: float) -> None:
+        self.before.begin(share)
+
+    def finish(self) -> None:
+        self.after.finish()
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        return self.after.evaluating()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"before": self.before.state_dict(), "after": self.after.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.before.load_state_dict(state["before"])
+        self.after.load_state_dict(state["after"])
+
+
+def _consenting(kind: type[Consensus], **options: Any) -> Callable[..., Consenting]:
+    """Meetings of a kind; a step of 1 without memory is the mean of the local points."""
+
+    def meet(
+        inner: Optimizer,
+        problem: Problem,
+        every: int,
+        outer_lr: float = 1.0,
+        memory: float = 0.0,
+        **more: Any,
+    ) -> Consenting:
+        consensus = kind(
+            trainable(problem.module),
+            inner,
+            every=every,
+            lr=outer_lr,
+            beta=memory,
+            weight=problem.weight,
+            buffers=problem.module.buffers(),
+            **options,
+            **more,
+        )
+        return Consenting(consensus)
+
+    return meet
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A way to meet: ``meet(optimizer, problem, **setting)`` with settings of its own."""
+
+    description: str
+    meet: Callable[..., Meeting]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    space: Space = field(default_factory=dict)
+
+
+_EVERY = {"every": 20}
+_OUTER: Mapping[str, Any] = {**_EVERY, "outer_lr": 0.7, "memory": 0.9}
+_OUTER_SPACE: Space = {"outer_lr": Range(0.3, 1.5)}
+
+MODES: dict[str, Mode] = {
+    "step": Mode("the mean of the gradients at every step, as DDP", EveryStep),
+    "average": Mode("the mean of the local points", _consenting(Consensus), _EVERY),
+    "post-local": Mode(
+        "step by step at first, then as average", PostLocal, {**_EVERY, "warm_up": 0.1}
+    ),
+    "diloco": Mode(
+        "a Nesterov step with the mean of what they went",
+        _consenting(DiLoCo),
+        _OUTER,
+        _OUTER_SPACE,
+    ),
+    "outer": Mode(
+        "a BADM step with the mean of what they went",
+        _consenting(Consensus),
+        _OUTER,
+        _OUTER_SPACE,
+    ),
+    "dual": Mode(
+        "as outer, and each leans against its own straying",
+        _consenting(Consensus, mode="dual"),
+        {**_OUTER, "eta": 0.1},
+        _OUTER_SPACE,
+    ),
+}
+
+# Of every mode. "even": each rank has a part of each batch; "labels": the samples of some labels.
+_RANKS: Mapping[str, Any] = {"ranks": 4, "shards": "even"}
+
+
+def replicated(inner: Method, mode: str) -> Method:
+    """The method of replicas that train with ``inner`` and meet in one of the ``MODES``.
+
+    >>> from badm.bench.methods import find
+    >>> method = find("adam+average")
+    >>> method.setting({"lr": 0.01})["every"], list(method.space)
+    (20, ['lr'])
+    """
+    how = MODES[mode]
+
+    def build(problem: Problem, setting: Setting) -> Trainer:
+        own = {name: setting[name] for name in inner.defaults}
+        trainer = inner.build(problem, own)
+        optimizer = trainer.optimizer if isinstance(trainer, OptimizerTrainer) else None
+        if not isinstance(optimizer, Optimizer):
+            raise CannotTrain(f"{inner.name} is not one optimizer whose steps replicas could count")
+        meeting = how.meet(optimizer, problem, **{name: setting[name] for name in how.defaults})
+        return ReplicaTrainer(trainer, meeting, problem.steps)
+
+    return Method(
+        f"{inner.name}{PLUS}{mode}",
+        f"{inner.name} on several ranks; {how.description}",
+        "replicas",
+        build,
+        {**inner.defaults, **_RANKS, **how.defaults},
+        {**inner.space, **how.space},
+        inner.paper,
+    )
+
+
+@dataclass
+class ReplicaTrainer:
+    """The trainer of one rank."""
+
+    inner: Trainer
+    meeting: Meeting
+    last: int  # the step after which all ranks meet whatever the number
+    steps: int = 0
+
+    def step(self, work: Work) -> float:
+        self.meeting.begin(work.share)
+        loss = self.inner.step(work)
+        self.steps += 1
+        if self.steps == self.last:
+            self.meeting.finish()
+        return loss
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        return self.meeting.evaluating()
+
+    def state_dict(self) -> dict[str, Any]:
+        inner, meeting = self.inner.state_dict(), self.meeting.state_dict()
+        return {"inner": inner, "meeting": meeting, "steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.inner.load_state_dict(state["inner"])
+        self.meeting.load_state_dict(state["meeting"])
+        self.steps = state["steps"]
