@@ -37,10 +37,22 @@ def gradient(p: Tensor, i: int, rank: int, step: int) -> Tensor | None:
     return curvature * (p.detach() - rank) + noise
 
 
-def inner_step(optimizer: torch.optim.Optimizer, params: list[Any], rank: int, step: int) -> None:
+def inner_step(
+    optimizer: torch.optim.Optimizer,
+    params: list[Any],
+    rank: int,
+    step: int,
+    dual: list[Tensor] | None = None,
+) -> list[Tensor]:
+    """A step; the gradients before the dual, if any, was added to them."""
     for i, p in enumerate(params):
         p.grad = gradient(p, i, rank, step)
+    own = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in params]
+    if dual is not None:
+        for p, g, u in zip(params, own, dual, strict=True):
+            p.grad = None if p.grad is None and not u.any() else g + u
     optimizer.step()
+    return own
 
 
 def make_inner(name: str, params: list[Any]) -> torch.optim.Optimizer:
@@ -71,7 +83,7 @@ def flat(tensors: list[Any]) -> Tensor:
 
 def simulate(world_size: int, inner_name: str, steps: int, options: dict[str, Any]) -> Any:
     """The equations of the module's docstring, rank by rank in one process."""
-    every, lr, beta = options["every"], options.get("lr", 0.7), options.get("beta", 0.9)
+    every, lr, beta = options["every"], options.get("lr", 2.0), options.get("beta", 0.8)
     eta, overlap = options.get("eta", 1 - beta), options.get("overlap", 0)
     alpha = torch.arange(1.0, world_size + 1, dtype=torch.float64)
     alpha /= alpha.sum()
@@ -86,43 +98,53 @@ def simulate(world_size: int, inner_name: str, steps: int, options: dict[str, An
             for p, part in zip(params, vector.split([p.numel() for p in params]), strict=True):
                 p.copy_(part.view(p.shape))
 
-    def apply(went: list[Tensor]) -> None:
+    def mean_of(vectors: list[Tensor]) -> Any:
+        return sum(a * x for a, x in zip(alpha, vectors, strict=True))
+
+    def apply(went: list[Tensor], gradients: list[Tensor]) -> None:
         nonlocal w, m
-        mean = sum(a * d for a, d in zip(alpha, went, strict=True))
+        mean = mean_of(went)
         since = [flat(params) - w - d for params, d in zip(replicas, went, strict=True)]
-        for s, d in enumerate(went):
-            u[s] = u[s] + eta * (d - mean)
+        for s, g in enumerate(gradients):
+            u[s] = u[s] + eta * (mean_of(gradients) - g - u[s])
         new = m + (1 - beta) * (-mean - m)
         w, m = w - lr * (2 * new - m), new
         for params, extra in zip(replicas, since, strict=True):
             put(params, w + extra)
 
-    pending: tuple[int, list[Tensor]] | None = None
-    count = 0
+    def parting() -> tuple[list[Tensor], list[Tensor]]:
+        """What the ranks went and their mean gradients, of which the next ones begin anew."""
+        nonlocal count, sums
+        means = [total / count for total in sums]
+        count, sums = 0, [torch.zeros_like(w) for _ in replicas]
+        return [flat(params) - w for params in replicas], means
+
+    pending: tuple[int, Any] | None = None
+    count, sums = 0, [torch.zeros_like(w) for _ in replicas]
     for step in range(steps):
         for s, params in enumerate(replicas):
-            inner_step(inner[s], params, s, step)
-            if dual:
-                put(params, flat(params) - u[s] / every)
+            parts = u[s].split([p.numel() for p in params])
+            shaped = [x.view(p.shape) for x, p in zip(parts, params, strict=True)]
+            sums[s] += flat(inner_step(inner[s], params, s, step, shaped if dual else None))
         count += 1
         if pending is not None and step == pending[0]:
-            apply(pending[1])
+            apply(*pending[1])
             pending = None
         if count == every:
-            count, pending = 0, (step + overlap, [flat(params) - w for params in replicas])
+            pending = (step + overlap, parting())
             if overlap == 0:
-                apply(pending[1])
+                apply(*pending[1])
                 pending = None
     if pending is not None:
-        apply(pending[1])
+        apply(*pending[1])
     if count:
-        apply([flat(params) - w for params in replicas])
+        apply(*parting())
     return w, u
 
 
 RECIPES: dict[str, dict[str, Any]] = {
     "outer": {"every": 3},
-    "averaging": {"every": 4, "lr": 1.0, "beta": 0.0},
+    "averaging": {"every": 4, "lr": 1.0, "beta": 0.5},
     "every-step": {"every": 1, "lr": 0.5},
     "dual": {"every": 3, "mode": "dual", "beta": 0.5},
     "dual-eta": {"every": 5, "mode": "dual", "lr": 1.0, "beta": 0.0, "eta": 0.7},
@@ -181,9 +203,48 @@ def test_one_inner_step_of_sgd_is_algorithm_1_with_a_sub_batch_per_rank(world_si
     for rank, (outer, dual) in enumerate(results):
         torch.testing.assert_close(flat(outer[0]), flat(params), rtol=0, atol=1e-12)
         torch.testing.assert_close(flat(dual[0]), flat(params), rtol=0, atol=1e-12)
-        # In units of the parameters, and less the mean.
-        expected = gamma * (flat(oracle.duals[rank]) + m)
+        expected = flat(oracle.duals[rank]) + m  # less the mean
         torch.testing.assert_close(dual[1], expected, rtol=0, atol=1e-12)
+
+
+def average() -> Any:
+    rank = int(os.environ["RANK"])
+    params = start()
+    inner = make_inner("adamw", params)
+    consensus = Consensus(params, inner, every=3, lr=1.0, beta=0.5, weight=1.0 + rank)
+    local = []
+    for step in range(6):
+        if step % 3 == 2:
+            consensus.every = 100  # let this one pass without a meeting, to see where it ended
+        inner_step(inner, params, rank, step)
+        if step % 3 == 2:
+            local.append(flat(params))
+            consensus.meet()
+            local.append(flat(params))
+            consensus.every = 3
+    return local
+
+
+def test_a_step_of_one_without_memory_is_plain_averaging_of_the_local_points() -> None:
+    first, second = on_ranks(2, average)
+    for ended, met in ((0, 1), (2, 3)):
+        assert not torch.equal(first[ended], second[ended])
+        mean = (first[ended] + 2 * second[ended]) / 3
+        torch.testing.assert_close(first[met], mean, rtol=0, atol=1e-14)
+        assert torch.equal(first[met], second[met])
+
+
+def close() -> None:
+    params = start()
+    inner = torch.optim.SGD(params, lr=0.1)
+    Consensus(params, inner, mode="dual")
+    inner.step(lambda: 0.0)
+
+
+def test_duals_and_closures_do_not_go_together_and_the_message_says_why() -> None:
+    (error,) = on_ranks(1, close)
+    with pytest.raises(ValueError, match="a closure takes them in it: call backward first"):
+        raise error
 
 
 def train_in_two_parts(stop: int, steps: int, options: dict[str, Any]) -> tuple[Any, Any]:

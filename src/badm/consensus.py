@@ -10,17 +10,20 @@ point ``w_s``. What it went, ``d_s = w_s − w``, crosses the network, all param
 With ``K = 1`` and SGD inside this is Algorithm 1 of the paper with one sub-batch per rank: for SGD
 with the step ``γ``, ``lr = 1/(σγ)`` and ``β = ρ/(ρ+σ)``. DiLoCo is its neighbour.
 
+``β = 1/2`` has no memory: ``lr = 1`` then is plain averaging of the local points.
+
 **Duals.** Where ranks have different data, each is drawn to an optimum of its own. In mode
-``"dual"`` every rank keeps what it strays from the others and leans against it, a ``K``-th part
-after every inner step:
+``"dual"`` every rank keeps ADMM's dual ``π_s``, less the mean of all, and corrects its gradients
+with it, before the inner optimizer sees them:
 
-    w_s ← w_s − u_s/K
-    u_s⁺ = u_s + η(d_s − d̄)                 at the meeting, without a word more on the network
+    g ← g + u_s                             u_s = π_s − Σ_s α_s π_s
+    u_s⁺ = u_s + η(ḡ − ḡ_s − u_s)           at the meeting
 
-``u_s`` is ADMM's dual ``π_s`` less the mean of all, in units of the parameters: for SGD inside,
-``u_s = γ(π_s + m)``, and ``η = 1 − β`` is the dual step of Algorithm 1. The mean of the ``π_s`` is
-``−m``, which the outer step remembers; the ``u_s`` sum to 0, so that at ``K = 1`` ``w`` goes the
-same way in both modes.
+``ḡ_s`` is the mean of the rank's own gradients since the last meeting and ``ḡ`` that of all ranks,
+which crosses the network with ``d_s``: the duals are averages of gradients, as they are in
+Algorithm 1, where ``η = 1 − β`` and ``K = 1``. Being corrected as gradients, replicas with
+different data go the same way with Adam inside as well, which scales whatever it is given. The
+``u_s`` sum to 0, so that at ``K = 1`` with SGD inside ``w`` goes the same way in both modes.
 """
 
 from __future__ import annotations
@@ -53,6 +56,7 @@ class _Underway:
     work: dist.Work | None
     total: Tensor
     went: Tensor
+    gradient: Tensor  # ḡ_s; empty without duals
     steps_left: int
 
 
@@ -76,11 +80,13 @@ class Consensus:
         params: what the replicas agree on, in the same order on every rank
         inner: any optimizer over them
         every: inner steps between two meetings, ``K``
-        lr: of the outer step; 1 with ``beta=0`` is plain averaging of the local points
-        beta: the memory of the outer step, in [0, 1)
+        lr: of the outer step, which a constant pull makes so many times as long as what the ranks
+            went; DiLoCo's 0.7 with momentum 0.9 is a 7 here
+        beta: the memory of the outer step, in [0, 1); with 1/2 it has none, and ``lr=1`` is plain
+            averaging of the local points
         mode: ``"outer"``, or ``"dual"`` for replicas with different data
         process_group: whose ranks are the replicas; all of them unless given
-        eta: of the dual step, ``1 − beta`` unless given; 1 forgets every stray but the last
+        eta: of the dual step, ``1 − beta`` unless given; 1 keeps the last gradients alone
         weight: of this rank in the means, such as how many samples it has
         buffers: averaged at every meeting with the rest, such as the statistics of BatchNorm
         wire_dtype: what crosses the network, such as ``torch.bfloat16``; as computed unless given
@@ -97,8 +103,8 @@ class Consensus:
         inner: Optimizer,
         *,
         every: int = 50,
-        lr: float = 0.7,
-        beta: float = 0.9,
+        lr: float = 2.0,
+        beta: float = 0.8,
         mode: Literal["outer", "dual"] = "outer",
         process_group: dist.ProcessGroup | None = None,
         eta: float | None = None,
@@ -130,10 +136,15 @@ class Consensus:
         self._wait(dist.broadcast(w, group=self.process_group, group_src=0, async_op=True))
         self.w = w  # the global point, the same on every rank
         self.m = torch.zeros_like(w)  # the memory of the outer step, the same on every rank
-        self.u = torch.zeros_like(w) if mode == "dual" else None  # what this rank strays
+        self.u = torch.zeros_like(w) if mode == "dual" else None  # the dual of this rank
+        # Of its gradients since the last meeting.
+        self._sum = torch.zeros(len(w) if mode == "dual" else 0, dtype=w.dtype, device=w.device)
         self._underway: _Underway | None = None
         _write(w, self.params)
-        self._hook = inner.register_step_post_hook(lambda *_: self._after_inner_step())
+        self._hooks = [
+            inner.register_step_pre_hook(self._before_inner_step),
+            inner.register_step_post_hook(lambda *_: self._after_inner_step()),
+        ]
 
     @torch.no_grad()
     def meet(self) -> None:
@@ -159,7 +170,8 @@ class Consensus:
 
     def detach(self) -> None:
         """Leave the inner optimizer alone from now on."""
-        self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
         self._company.leave()
 
     def state_dict(self) -> dict[str, Any]:
@@ -170,12 +182,14 @@ class Consensus:
             underway = {
                 "total": self._underway.total.clone(),
                 "went": self._underway.went.clone(),
+                "gradient": self._underway.gradient.clone(),
                 "steps_left": self._underway.steps_left,
             }
         return {
             "w": self.w.clone(),
             "m": self.m.clone(),
             "u": None if self.u is None else self.u.clone(),
+            "sum": self._sum.clone(),
             "underway": underway,
             "steps": self.steps,
             "meetings": self.meetings,
@@ -187,7 +201,7 @@ class Consensus:
         """Take up a state; at the next meeting the ranks make sure that all took up the same.
 
         Without duals a state may come from another rank or number of ranks. With them it may not:
-        what each rank strays is its own. Then the duals start anew, and a warning says so.
+        each rank has its own. Then the duals start anew, and a warning says so.
         """
         if state_dict["w"].shape != self.w.shape:
             raise ValueError(
@@ -199,13 +213,17 @@ class Consensus:
         underway = state_dict["underway"]
         self._underway = None
         if underway is not None:
-            total, went = (underway[key].to(self.w) for key in ("total", "went"))
-            self._underway = _Underway(None, total, went, underway["steps_left"])
+            total, went, gradient = (
+                underway[key].to(self.w) for key in ("total", "went", "gradient")
+            )
+            self._underway = _Underway(None, total, went, gradient, underway["steps_left"])
         if self.u is not None:
             self.u.zero_()
+            self._sum.zero_()
             own = (state_dict["rank"], state_dict["world_size"]) == (self.rank, self.world_size)
             if state_dict["u"] is not None and own:
                 self.u.copy_(state_dict["u"])
+                self._sum.copy_(state_dict["sum"])
             else:
                 warnings.warn(
                     f"the duals of rank {state_dict['rank']} of {state_dict['world_size']} are not "
@@ -215,10 +233,27 @@ class Consensus:
         self._alpha = None
 
     @torch.no_grad()
+    def _before_inner_step(self, _: Optimizer, given: tuple[Any, ...], named: Any) -> None:
+        if self.u is None:
+            return
+        closures = (*given[1:], *named.values())  # the first is the optimizer itself
+        if any(closure is not None for closure in closures):
+            raise ValueError(
+                "mode='dual' corrects the gradients before the step, and a closure takes them "
+                "in it: call backward first, and step without one"
+            )
+        duals, sums = (_parts(vector, self.params) for vector in (self.u, self._sum))
+        for p, dual, total in zip(self.params, duals, sums, strict=True):
+            if p.grad is not None:
+                total.add_(local(p.grad))
+            elif dual.any():  # the gradients of the others are something to this rank, too
+                p.grad = torch.zeros_like(p)
+            if p.grad is not None:
+                local(p.grad).add_(dual)  # g ← g + u_s
+
+    @torch.no_grad()
     def _after_inner_step(self) -> None:
         self.steps += 1
-        if self.u is not None:
-            _add(self.params, self.u, -1 / self.every)  # w_s ← w_s − u_s/K
         if self._underway is not None:
             self._underway.steps_left -= 1
             if self._underway.steps_left == 0:
@@ -233,12 +268,14 @@ class Consensus:
         if self._alpha is None:
             self._alpha = self._agree()
         went = _vector(self.params) - self.w
-        sent = torch.cat([went, _vector(self.buffers, like=went)]).mul_(self._alpha)
+        gradient = self._sum / self.steps  # ḡ_s
+        sent = torch.cat([went, gradient, _vector(self.buffers, like=went)]).mul_(self._alpha)
         if self.wire_dtype is not None:
             sent = sent.to(self.wire_dtype)
         work = dist.all_reduce(sent, group=self.process_group, async_op=True)
-        self._underway = _Underway(work, sent, went, overlap)
+        self._underway = _Underway(work, sent, went, gradient, overlap)
         self.steps = 0
+        self._sum.zero_()
 
     def _arrive(self) -> None:
         """Take the step that the sum allows."""
@@ -247,11 +284,11 @@ class Consensus:
             return
         self._finish(underway)
         total = underway.total.to(self.w.dtype)
-        mean, buffers = total[: len(self.w)], total[len(self.w) :]
-        d = underway.went
+        sizes = len(self.w), len(self._sum)
+        mean, gradient, buffers = torch.split(total, [*sizes, len(total) - sum(sizes)])
         if self.u is not None:
-            self.u.add_(d - mean, alpha=self.eta)  # u_s⁺ = u_s + η(d_s − d̄)
-        since = self._since(d)
+            self.u.lerp_(gradient - underway.gradient, self.eta)  # u_s⁺ = u_s + η(ḡ − ḡ_s − u_s)
+        since = self._since(underway.went)
         self.outer_step(-mean)
         _write(self.w if since is None else self.w + since, self.params)
         _write(buffers, self.buffers)
@@ -328,20 +365,15 @@ def _dtype(tensors: Sequence[Tensor]) -> torch.dtype:
 
 
 def _parts(vector: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The parts of a vector as the tensors have them."""
+    """The parts of a vector in the shapes of the tensors."""
     own = [local(x) for x in tensors]
     parts = torch.split(vector, [x.numel() for x in own]) if own else ()
-    return [part.view(x.shape).to(x.dtype) for part, x in zip(parts, own, strict=True)]
+    return [part.view(x.shape) for part, x in zip(parts, own, strict=True)]
 
 
 def _write(vector: Tensor, tensors: Sequence[Tensor]) -> None:
     if tensors:
         torch._foreach_copy_([local(x).detach() for x in tensors], _parts(vector, tensors))
-
-
-def _add(tensors: Sequence[Tensor], vector: Tensor, factor: float) -> None:
-    parts = _parts(vector, tensors)
-    torch._foreach_add_([local(x).detach() for x in tensors], parts, alpha=factor)
 
 
 def _check(c: Consensus) -> None:
