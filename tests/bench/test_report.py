@@ -8,7 +8,7 @@ import json
 import math
 import os
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from io import StringIO
 from itertools import product
@@ -272,7 +272,11 @@ def test_the_page_is_one_file_with_the_whole_comparison_in_it(tmp_path: Path) ->
     assert elements.tags.count("script") == 3
     assert "img" not in elements.tags
     embedded = json.loads(elements.data)["comparison"]
-    assert embedded == significant_digits(json.loads(to_json(base)))
+    pictures = embedded.pop("exhibits")
+    numbers = significant_digits(json.loads(to_json(base)))
+    assert numbers.pop("exhibits") == []  # of the page only
+    assert embedded == numbers
+    assert pictures == [asdict(one) for one in base.exhibits]
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 

@@ -7,7 +7,7 @@ missed; JSON has ``null`` for it.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from badm.bench.plain import finite
@@ -170,5 +170,6 @@ class Comparison:
 
 
 def to_json(comparison: Comparison) -> str:
-    """As JSON text, infinities and NaN as null."""
-    return json.dumps(finite(asdict(comparison)), ensure_ascii=False, allow_nan=False)
+    """Its numbers as JSON text, infinities and NaN as null; pictures are for pages and folders."""
+    numbers = asdict(replace(comparison, exhibits=[]))
+    return json.dumps(finite(numbers), ensure_ascii=False, allow_nan=False)

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -230,8 +229,7 @@ def draw(comparison: Comparison, folder: Path) -> None:
 def _plain(part: paper.Part, comparisons: list[Comparison]) -> dict[str, Any]:
     return {
         "part": part.name,
-        # Numbers only: pictures are among the figures and in the page.
-        "comparisons": [json.loads(to_json(replace(one, exhibits=[]))) for one in comparisons],
+        "comparisons": [json.loads(to_json(one)) for one in comparisons],
     }
 
 
