@@ -9,9 +9,10 @@ import pytest
 from comparisons import comparison as made_up
 
 from badm.bench.comparison import Comparison, Curve, MethodFacts, TaskFacts
+from badm.bench.part import Ladder
 from badm.bench.report.levels import MOST, climb, levels_markdown
 from badm.bench.report.paper_table import paper_markdown
-from badm.bench.reproduce import PARTS, Ladder
+from badm.bench.reproduce import PARTS
 
 LADDER = Ladder("cgan-mnist", "adam", "The paper says so.", level=-8)
 STEPS = [0, 10, 20, 30, 40]

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from badm import cli
 from badm.bench.comparison import Comparison, Curve, MethodFacts, TaskFacts
+from badm.bench.part import Race
 from badm.bench.report.races import race_markdown, run_race
-from badm.bench.reproduce import PARTS, Race
+from badm.bench.reproduce import PARTS
 
 RACE = Race("pretrain", "adam", "The paper says up to 4 times.")
 AT = [0, 10, 20, 30, 40]

@@ -16,6 +16,7 @@ from badm import cli
 from badm.bench import reproduce as paper
 from badm.bench import tasks
 from badm.bench.comparison import Comparison, Interval, MethodFacts, Row, TaskFacts
+from badm.bench.part import Block, Part
 from badm.bench.report.paper_table import PaperTable, merged, paper_markdown, paper_tables
 from badm.bench.tasks.node_paper import STATED
 from badm.bench.workers import Workers
@@ -161,8 +162,8 @@ def test_a_part_goes_on_without_the_tasks_whose_data_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Digits come with scikit-learn, BBBP does not."""
-    block = paper.Block("A", {"Digits": "digits", "BBBP": "bbbp"}, ("sgd", "adam"))
-    monkeypatch.setitem(paper.PARTS, "mixed", paper.Part("mixed", "Mixed", (block,)))
+    block = Block("A", {"Digits": "digits", "BBBP": "bbbp"}, ("sgd", "adam"))
+    monkeypatch.setitem(paper.PARTS, "mixed", Part("mixed", "Mixed", (block,)))
     monkeypatch.setenv("BADM_DATA", str(tmp_path / "nothing"))
     monkeypatch.setattr(command, "draw", lambda *_: None)
     chosen = ("--steps", "2", "--seeds", "1", "--jobs", "1")
@@ -224,7 +225,7 @@ def test_help_states_exit_codes_and_examples() -> None:
 
 
 @pytest.mark.parametrize("part", paper.PARTS.values(), ids=lambda part: part.name)
-def test_the_data_of_a_part_fit_together(part: paper.Part) -> None:
+def test_the_data_of_a_part_fit_together(part: Part) -> None:
     assert paper.PARTS[part.name] is part
     planned = {
         (task, name) for plan in part.plans() for task in plan.tasks for name in plan.methods
@@ -287,10 +288,10 @@ def test_table_1_has_all_rows_and_columns_and_every_figure_of_the_paper_in_its_c
             assert {line.cells[i].ours for line in table.lines} == {"missing"}
 
 
-def small(*rows: Row, best: str = "high") -> tuple[paper.Part, Comparison]:
+def small(*rows: Row, best: str = "high") -> tuple[Part, Comparison]:
     """A part of one column, with these rows."""
     names = tuple(row.method for row in rows)
-    part = paper.Part("small", "Small", (paper.Block("A", {"Digits": "digits"}, names),))
+    part = Part("small", "Small", (Block("A", {"Digits": "digits"}, names),))
     facts = TaskFacts("digits", "", "cpu", "accuracy", best, True, 9, 64, None, False)  # type: ignore[arg-type]
     methods = [MethodFacts(name, name, "keras") for name in names]
     made = made_up(tasks=1, methods=1, protocol="paper")
@@ -304,7 +305,7 @@ def scored(method: str, *values: float, paper: float | None = None) -> Row:
     return Row("digits", method, "finished", seeds=seeds, test=test, paper=paper)
 
 
-def table_of(part: paper.Part, found: Comparison) -> PaperTable:
+def table_of(part: Part, found: Comparison) -> PaperTable:
     (made,) = paper_tables(part, found)
     return made
 

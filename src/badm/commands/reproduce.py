@@ -12,6 +12,7 @@ from rich.console import Console
 from badm.bench import data
 from badm.bench import reproduce as paper
 from badm.bench.comparison import Comparison, to_json
+from badm.bench.part import Part
 from badm.bench.plan import TUNING_SEED
 from badm.bench.store import Store, reason, write_atomically
 from badm.bench.workers import Workers
@@ -127,7 +128,7 @@ def reproduce(
         raise typer.Exit(FAILED)
 
 
-def _absent(part: paper.Part, scale: str) -> list[str]:
+def _absent(part: Part, scale: str) -> list[str]:
     """The tasks of a part whose data are not there, told; an error if that is all of them."""
     if scale == "smoke":  # on synthetic data
         return []
@@ -139,7 +140,7 @@ def _absent(part: paper.Part, scale: str) -> list[str]:
     return list(lacking)
 
 
-def _check_folder(folder: Path, parts: list[paper.Part], page: bool) -> None:
+def _check_folder(folder: Path, parts: list[Part], page: bool) -> None:
     """Refuse early what could not be written at the end."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -165,7 +166,7 @@ def _interrupted(
 
 
 def _write(
-    part: paper.Part,
+    part: Part,
     comparing: "list[Comparing]",
     store: Store,
     folder: Path,
@@ -194,7 +195,7 @@ def _write(
     return made, files
 
 
-def _show(part: paper.Part, made: list[Comparison], files: list[Path], *, tables: bool) -> None:
+def _show(part: Part, made: list[Comparison], files: list[Path], *, tables: bool) -> None:
     """Where the files are, after the tables if they are wanted."""
     from badm.bench.report.paper_table import (  # not for --help to wait for
         console_paper_table,
@@ -226,7 +227,7 @@ def draw(comparison: Comparison, folder: Path) -> None:
             write_atomically(folder / path.name, path.read_bytes())
 
 
-def _plain(part: paper.Part, comparisons: list[Comparison]) -> dict[str, Any]:
+def _plain(part: Part, comparisons: list[Comparison]) -> dict[str, Any]:
     return {
         "part": part.name,
         "comparisons": [json.loads(to_json(one)) for one in comparisons],

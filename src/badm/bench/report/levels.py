@@ -9,8 +9,8 @@ from statistics import median
 from badm.bench import numbers
 from badm.bench.comparison import Comparison, Curve, score_of
 from badm.bench.kid import decibels
+from badm.bench.part import Ladder
 from badm.bench.report.text import escape
-from badm.bench.reproduce import Ladder
 from badm.bench.statistics import median_interval, time_to_target
 
 MOST = 4  # levels in a table, beside the paper's own

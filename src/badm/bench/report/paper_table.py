@@ -11,11 +11,11 @@ from rich.text import Text
 
 from badm.bench import numbers, tasks
 from badm.bench.comparison import Comparison, Row, TaskFacts, score_of
+from badm.bench.part import Block, Part
 from badm.bench.report.levels import levels_markdown
 from badm.bench.report.races import race_markdown
 from badm.bench.report.tables import Line, setting_text, table
 from badm.bench.report.text import escape
-from badm.bench.reproduce import Block, Part
 
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 SPEED = (

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from badm.bench import numbers
 from badm.bench.comparison import Comparison, Interval, score_of
+from badm.bench.part import Race
 from badm.bench.report.text import escape
-from badm.bench.reproduce import Race
 from badm.bench.statistics import median_interval, time_to_target
 
 
