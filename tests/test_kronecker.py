@@ -228,3 +228,47 @@ def test_no_step_refreshes_more_than_its_share(pattern: str, path: str) -> None:
     assert last == [2] * len(matrices)  # every matrix once in a period
     share = len(matrices) / period
     assert max(refreshes.values()) <= 1.5 * share + 1
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("shape", [(40, 8), (8, 40), (600, 7)])
+def test_what_no_gradient_reaches_does_not_move(path: str, shape: tuple[int, int]) -> None:
+    """Rows or columns, also where a long side is cut: not by a rounding that the metric scales."""
+    long = 0 if shape[0] > shape[1] else 1
+    (w,) = params = parameters((shape,), dtype=torch.float32)
+    optimizer = BADM(params, lr=0.01, metric="kronecker", **PATHS[path])
+    before = w.detach().clone()
+    reached = torch.arange(10, 20)
+
+    def gradients(step: int, w: Any) -> list[Tensor]:
+        g = torch.zeros(shape)
+        part = normal((10, min(shape)), step, torch.float32)
+        return [g.index_copy(long, reached, part if long == 0 else part.mT)]
+
+    drive(optimizer, params, 50, gradients)
+    moved = (w.detach() - before).abs().amax(1 - long)
+    assert moved[reached].min() > 0.01
+    others = torch.ones(max(shape), dtype=torch.bool).index_fill(0, reached, value=False)
+    assert torch.equal(moved[others], torch.zeros(max(shape) - 10))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_only_the_first_gradient_reaches_goes_as_far_as_in_the_diagonal_metric(
+    path: str,
+) -> None:
+    far = {}
+    for metric in ("diagonal", "kronecker"):
+        (w,) = params = parameters(((12, 6),), dtype=torch.float32)
+        before = w.detach().clone()
+
+        def gradients(step: int, w: Any) -> list[Tensor]:
+            g = normal((12, 6), step, torch.float32)
+            g[0] = 0
+            g[:, 0] = 0
+            if step == 0:
+                g[0, 0] = 3.0  # a block of its own in both covariances
+            return [g]
+
+        drive(BADM(params, lr=0.01, metric=metric, **PATHS[path]), params, 60, gradients)
+        far[metric] = (w.detach() - before)[0, 0].item()
+    assert far["kronecker"] == pytest.approx(far["diagonal"], rel=1e-3)

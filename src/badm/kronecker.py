@@ -145,10 +145,11 @@ def follow(states: list[State], g: Tensor, beta2: float) -> None:
     for state in states:
         if state["refresh_in"] == 0:
             state["refresh_in"] = REFRESH_EVERY
-        if first:
-            # The second moment of the first step belongs to the identity basis: start anew.
-            state["second_moment"].zero_()
-            state["step"].zero_()
+    if first:
+        # The second moment of the first step belongs to the identity basis: here is that of the
+        # new one. Without it, what has a dual and never another gradient would go astray.
+        turned = rotate(g, *bases(states)).square_().mul_(1 - beta2)
+        _write([state["second_moment"] for state in states], turned)
 
 
 def _start(state: State, g: Tensor) -> None:
@@ -177,20 +178,32 @@ def _refresh(states: list[State]) -> None:
     moment = whole(moments)
     for axis, side in ((1, "left"), (2, "right")):
         basis = whole([state[f"{side}_basis"] for state in states])
-        product = whole([state[f"{side}_covariance"] for state in states]) @ basis
+        covariance = whole([state[f"{side}_covariance"] for state in states])
+        product = covariance @ basis
         eigenvalues = (basis * product).sum(1)
         # Where the covariance is zero the product is rounding noise: a shift keeps what was there.
         shift = _SHIFT * eigenvalues.amax(1)
         product = product + shift[:, None, None] * basis
         # Orthogonal iteration wants the large eigenvalues first.
-        order = eigenvalues.argsort(descending=True)
-        # The Q of QR; torch.linalg.qr would make R too.
-        new = torch.linalg.householder_product(*torch.geqrf(_reordered(product, order, 2)))
+        order = eigenvalues.argsort(descending=True, stable=True)
+        new = _orthonormal(_reordered(product, order, 2), covariance.diagonal(dim1=1, dim2=2))
         _write([state[f"{side}_basis"] for state in states], new)
         moment = _reordered(moment, order, axis)
     _write(moments, moment)
     if outside is not None:
         _write(duals, rotate(outside, *bases(states)))
+
+
+def _orthonormal(x: Tensor, activity: Tensor) -> Tensor:
+    """The Q of QR, in which axes without activity stay axes, to the last bit.
+
+    A reflection mixes the axis it is at into all the others. So those that have seen no gradient
+    come last: there is nothing left to reflect then, and no rounding for the metric to scale up.
+    """
+    rows = activity.argsort(descending=True, stable=True)
+    # torch.linalg.qr would make R too.
+    q = torch.linalg.householder_product(*torch.geqrf(_reordered(x, rows, 1)))
+    return _reordered(q, rows.argsort(), 1)
 
 
 def _write(tensors: list[Tensor], x: Tensor) -> None:
