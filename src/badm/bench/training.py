@@ -114,9 +114,11 @@ class Training:
         self.refused = next(filter(None, team.every(self.refused)), None)
         self.state = State(gradients=[0.0] * len(players), loss_sums=[0.0] * len(players))
         self.kept: dict[str, Tensor] = {}
-        # Ranks stop for each other no more often than they have to.
+        # Ranks stop for each other no more often than they have to, and write nothing in between.
         self.together_every = 1 if team.size == 1 else task.evaluate_every
-        self.log_every = max(self.together_every, config.steps // LOSS_POINTS)
+        self.log_every = (
+            max(1, config.steps // LOSS_POINTS) if team.size == 1 else task.evaluate_every
+        )
         self.exhibit_at = {max(1, round(part * config.steps)) for part in task.exhibit_at}
 
     def _problem(self, player: Player) -> Problem:
@@ -188,7 +190,7 @@ class Training:
 
     def _train(self, resumed: bool) -> tuple[Outcome, str]:
         """All steps that are left; how it ended."""
-        if not resumed and not self._evaluate():
+        if not resumed and not self.team.all(self._evaluate()):
             return "diverged", "the score is not a number before the first step"
         saved, trouble = time.monotonic(), ""
         while self.state.step < self.config.steps:
