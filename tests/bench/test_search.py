@@ -213,3 +213,18 @@ def test_a_database_that_cannot_be_opened_is_named_without_its_password(
         Book(url, tmp_path)
     assert "\n" not in str(error.value)
     assert "secret" not in str(error.value)
+
+
+def test_a_trial_that_ends_while_its_owner_is_looked_at_is_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (opened(tmp_path / "search.db", "a", 1) for _ in range(2))
+    assert first.claim() == 0
+
+    def ends_and_is_gone(name: str, seen: float) -> bool:
+        first.report(0, Ended("finished", score=1.0))
+        return False
+
+    monkeypatch.setattr(second.owner, "is_alive", ends_and_is_gone)
+    assert second.claim() is None
+    assert second.ended() == {0: Ended("finished", score=1.0)}

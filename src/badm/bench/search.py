@@ -175,6 +175,9 @@ class Search:
             owner = owners[trial.number]
             if owner and self.owner.is_alive(owner, trial.user_attrs["seen"]):
                 continue
+            # It may have ended as it should, between the look at its trials and that at its pulse.
+            if self.storage.get_trial(trial._trial_id).state.is_finished():
+                continue
             self._see(trial)  # first, or it would look abandoned again as soon as it is ours
             self._hand_over(trial.number, owner, self.owner.name)
             if self._owners([trial])[trial.number] == self.owner.name:
