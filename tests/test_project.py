@@ -110,3 +110,20 @@ def test_the_digits_table_of_the_readme_is_the_measured_one() -> None:
         assert f"{100 * row['test']['value']:.1f} %" in line
         steps = row["steps_to_target"]["value"]
         assert re.search(rf"\| (\*\*)?{'never' if steps is None else f'{steps:g}'}\b", line)
+
+
+@pytest.mark.parametrize("task", sorted(p.stem for p in (ROOT / "results/tuned").glob("*.json")))
+def test_the_tuned_table_of_the_readme_is_the_measured_one(task: str) -> None:
+    comparison = json.loads(read(f"results/tuned/{task}.json"))
+    (block,) = re.findall(r"<!-- tuned -->(.*)<!-- /tuned -->", read("README.md"), re.S)
+    head, _, *lines = [line for line in block.splitlines() if line.startswith("|")]
+    name = {"image-cifar10": "CIFAR-10", "image-svhn": "SVHN", "image-cmaterdb": "CMATERdb"}[task]
+    column = next(i for i, cell in enumerate(head.split("|")) if cell.strip().startswith(name))
+    shown = {cells[1].strip(): cells for line in lines if (cells := line.split("|"))}
+    assert shown.keys() == {row["method"] for row in comparison["rows"]}
+    assert len(shown) == 14
+    for row in comparison["rows"]:
+        cells, steps = shown[row["method"]], row["steps_to_target"]["value"]
+        first = cells[column].split()[0].strip("*")
+        assert first == ("never" if steps is None else f"{steps:g}")
+        assert cells[column + 1].strip(" *") == f"{100 * row['test']['value']:.1f} %"
