@@ -6,6 +6,7 @@ does not fail at all. Here whoever waits looks about, and says which rank is los
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +19,10 @@ _LOOK = timedelta(seconds=0.5)  # how often a rank that waits looks for the alar
 
 class ReplicaLost(RuntimeError):
     """A rank is gone, or the network between the ranks; the message names the rank."""
+
+
+class Disagreement(ValueError):
+    """Ranks were given different models or settings; the message says which and what."""
 
 
 class Company:
@@ -86,3 +91,22 @@ class Company:
             f"{where} failed, though every rank is alive: one was late by more than "
             f"{self.timeout:g} seconds, had an error of its own, or the network is broken"
         )
+
+
+def require_same(settings: Sequence[Mapping[str, Any]]) -> None:
+    """Raise :class:`Disagreement` unless all ranks, in their order, have the same settings."""
+    for rank, other in enumerate(settings):
+        for name, value in settings[0].items():
+            if other[name] != value:
+                raise Disagreement(
+                    f"{name} must be the same on all ranks: {_difference(value, other[name], rank)}"
+                )
+
+
+def _difference(first: Any, other: Any, rank: int) -> str:
+    if not isinstance(first, list):
+        return f"rank 0 has {first!r} and rank {rank} has {other!r}"
+    if len(first) != len(other):
+        return f"rank 0 has {len(first)} of them and rank {rank} has {len(other)}"
+    place = next(i for i, (a, b) in enumerate(zip(first, other, strict=True)) if a != b)
+    return f"number {place} is {first[place]} on rank 0 and {other[place]} on rank {rank}"

@@ -39,14 +39,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from badm.company import Company
+from badm.company import Company, Disagreement, require_same
 from badm.sharded import local
 
 MODES = ("outer", "dual")
-
-
-class Disagreement(ValueError):
-    """Ranks were given different models or settings; the message says which and what."""
 
 
 @dataclass
@@ -328,27 +324,11 @@ class Consensus:
             "steps": self.steps,
         }
         every_rank = self._company.gather((own, self.weight), f"meeting {self.meetings + 1}")
-        first = every_rank[0][0]
-        for rank, (other, _) in enumerate(every_rank):
-            for name, value in first.items():
-                if other[name] != value:
-                    raise Disagreement(
-                        f"{name} must be the same on all ranks: "
-                        f"{_difference(value, other[name], rank)}"
-                    )
+        require_same([settings for settings, _ in every_rank])
         total = float(sum(weight for _, weight in every_rank))
         if total <= 0:
             raise Disagreement("weight must be greater than 0 on some rank, got 0 on all")
         return self.weight / total
-
-
-def _difference(first: Any, other: Any, rank: int) -> str:
-    if not isinstance(first, list):
-        return f"rank 0 has {first!r} and rank {rank} has {other!r}"
-    if len(first) != len(other):
-        return f"rank 0 has {len(first)} of them and rank {rank} has {len(other)}"
-    place = next(i for i, (a, b) in enumerate(zip(first, other, strict=True)) if a != b)
-    return f"number {place} is {first[place]} on rank 0 and {other[place]} on rank {rank}"
 
 
 def _vector(tensors: Sequence[Tensor], like: Tensor | None = None) -> Tensor:

@@ -25,8 +25,7 @@ from badm.bench.store import Run, Store
 from badm.bench.task import Task
 from badm.bench.team import Team, gathered
 from badm.bench.training import Options
-from badm.company import ReplicaLost
-from badm.consensus import Disagreement
+from badm.company import Disagreement, ReplicaLost
 
 pytestmark = pytest.mark.distributed
 

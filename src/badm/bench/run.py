@@ -16,7 +16,7 @@ from badm.bench.store import Config, Run, Store, StoreError
 from badm.bench.task import Task
 from badm.bench.team import ALONE, Team
 from badm.bench.training import Interrupted, Options, Training
-from badm.consensus import Disagreement
+from badm.company import require_same
 
 
 def run(
@@ -65,14 +65,7 @@ def _check(team: Team, config: Config, method: Method) -> None:
     wanted = method.ranks(dict(config.setting))
     if wanted != team.size:
         raise ValueError(f"{config.method} is to have {wanted} ranks, and there are {team.size}")
-    first, *others = [each.plain() for each in team.every(config)]
-    for rank, other in enumerate(others, start=1):
-        for name, value in first.items():
-            if other[name] != value:
-                raise Disagreement(
-                    f"{name} must be the same on all ranks: rank 0 has {value!r} and "
-                    f"rank {rank} has {other[name]!r}"
-                )
+    require_same([each.plain() for each in team.every(config)])
 
 
 def _train(

@@ -72,8 +72,7 @@ class EveryStep:
         # Behind the gradients, whether there is one: none at all is not the same as zero.
         there = torch.tensor([float(p.grad is not None) for p in self.params]).to(grads[0])
         flat = torch.cat([*(g.reshape(-1) for g in grads), there])
-        flat.mul_(self.share / self._company.size)
-        flat[-len(there) :] = there
+        flat[: -len(there)] *= self.share / self._company.size
         work = dist.all_reduce(flat, async_op=True)
         assert work is not None
         self._company.wait(work, f"step {self.steps}")
