@@ -15,6 +15,11 @@ settings.register_profile("badm", deadline=None, derandomize=True)
 settings.load_profile("badm")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are not for names: compressed ones hold the time, and workers must agree on names."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session")
 def badm_data() -> Path:
     """The folder of real datasets, where there is one."""
