@@ -1,8 +1,9 @@
 """A run of four ranks of which twenty are killed, one at a time, under the restarts of torchrun.
 
-After a random time a random rank gets SIGKILL; torchrun ends the others and starts all of them
-anew, and they go on from their last checkpoint. At the end the weights and the trajectory must be
-those of a run that nobody disturbed, to the last bit.
+After a random time a random rank gets SIGKILL: three times out of four when the ranks have trained
+on since the last kill, otherwise whatever they are at, which is mostly their start. torchrun ends
+the others and starts all of them anew, and they go on from their last checkpoint. At the end the
+weights and the trajectory must be those of a run that nobody disturbed, to the last bit.
 
     python benchmarks/replica_kills.py
     python benchmarks/replica_kills.py --kills 3 --method badm --replicas step
@@ -26,7 +27,8 @@ from badm.bench.environment import environment
 from badm.bench.store import Run, Store
 
 RANKS = 4
-LONGEST = 6.0  # seconds until a kill: a rank takes some of them to import torch and to meet
+LONGEST = 2.0  # seconds until a kill
+IN_TRAINING = 0.75  # of the kills
 
 
 def start(folder: Path, asked: argparse.Namespace) -> subprocess.Popen[bytes]:
@@ -54,11 +56,17 @@ def ranks_of(launcher: int) -> list[int]:
     return [found[rank] for rank in sorted(found)]
 
 
-def disturb(launcher: subprocess.Popen[bytes], draw: random.Random, kills: int) -> list[Any]:
-    """Kill ranks until that was often enough or the run has ended; which, and after how long."""
-    done: list[Any] = []
-    while len(done) < kills and launcher.poll() is None:
-        seconds = draw.uniform(0.5, LONGEST)
+def disturb(
+    launcher: subprocess.Popen[bytes], folder: Path, asked: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Kill ranks until that was often enough or the run has ended; which, and how far it was."""
+    done: list[dict[str, Any]] = []
+    draw = random.Random(asked.seed)
+    while len(done) < asked.kills and launcher.poll() is None:
+        in_training, seconds = draw.random() < IN_TRAINING, draw.uniform(0.0, LONGEST)
+        before = reached(folder)
+        while in_training and reached(folder) == before and launcher.poll() is None:
+            time.sleep(0.05)
         time.sleep(seconds)
         processes = ranks_of(launcher.pid)
         if len(processes) < RANKS:  # being started
@@ -68,9 +76,15 @@ def disturb(launcher: subprocess.Popen[bytes], draw: random.Random, kills: int) 
             os.kill(processes[victim], signal.SIGKILL)
         except ProcessLookupError:
             continue
-        done.append({"rank": victim, "after seconds": round(seconds, 2)})
-        print(f"kill {len(done)}: rank {victim}", flush=True)
+        done.append({"rank": victim, "step": reached(folder), "in training": in_training})
+        print(f"kill {len(done)}: {done[-1]}", flush=True)
     return done
+
+
+def reached(folder: Path) -> int:
+    """The last step in the trajectory of the run, 0 if there is none yet."""
+    runs, _ = Store(folder).runs()
+    return max((point.step for run in runs for point in run.points), default=0)
 
 
 def the_run(folder: Path) -> Run:
@@ -89,7 +103,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--method", default="adam")
     parser.add_argument("--replicas", default="dual")
-    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--steps", type=int, default=4_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=Path("results/replica_kills.json"))
     asked = parser.parse_args()
@@ -97,7 +111,7 @@ def main() -> None:
         whole, broken = Path(scratch) / "whole", Path(scratch) / "broken"
         assert start(whole, asked).wait() == 0
         launcher = start(broken, asked)
-        kills = disturb(launcher, random.Random(asked.seed), asked.kills)
+        kills = disturb(launcher, broken, asked)
         code = launcher.wait()
         expected, got = the_run(whole), the_run(broken)
         assert expected.result is not None
@@ -114,7 +128,8 @@ def main() -> None:
         }
     asked.output.write_text(json.dumps(report, indent=1) + "\n")
     print({key: report[key] for key in ("exit code", "same weights", "same trajectory")})
-    sys.exit(not (report["same weights"] and report["same trajectory"]))
+    enough = len(kills) == asked.kills
+    sys.exit(not (enough and report["same weights"] and report["same trajectory"]))
 
 
 if __name__ == "__main__":

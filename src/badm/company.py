@@ -6,14 +6,20 @@ does not fail at all. Here whoever waits looks about, and says which rank is los
 
 from __future__ import annotations
 
+import hashlib
+import secrets
+import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from badm.pulse import STILL, Pulse
 
+_POLL = 0.05  # seconds between two looks at who has come
 _LOOK = timedelta(seconds=0.5)  # how often a rank that waits looks for the alarm
 
 
@@ -23,6 +29,34 @@ class ReplicaLost(RuntimeError):
 
 class Disagreement(ValueError):
     """Ranks were given different models or settings; the message says which and what."""
+
+
+def join(backend: str = "gloo", **options: Any) -> None:
+    """``torch.distributed.init_process_group`` for processes of torchrun that may be restarted.
+
+    torchrun has one store for all its attempts, in which a rank that is started again finds the
+    addresses of those that are dead, takes them for the others' and does not get through. Here the
+    ranks first agree on a place in the store that none has been to.
+    """
+    store, rank, size = next(rendezvous("env://"))
+    place = PrefixStore(f"badm/{_attempt(store, rank, size)}", store)
+    dist.init_process_group(backend, store=place, rank=rank, world_size=size, **options)
+
+
+def _attempt(store: Store, rank: int, size: int) -> str:
+    """A name for this attempt on which all ranks agree; torchrun's own count is one for each host.
+
+    Each rank draws a token and says which tokens it sees. What was left by an attempt before cannot
+    be the answer to a token drawn since, so that all are done when all see the same.
+    """
+    store.set(f"badm/token/{rank}", secrets.token_hex(8))
+    while True:
+        tokens = [store.get(f"badm/token/{other}") for other in range(size)]
+        name = hashlib.sha256(b" ".join(tokens)).hexdigest()
+        store.set(f"badm/seen/{rank}", name)
+        if all(store.get(f"badm/seen/{other}") == name.encode() for other in range(size)):
+            return name
+        time.sleep(_POLL)
 
 
 class Company:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import torch.distributed as dist
 
-from badm.company import Company
+from badm.company import Company, join
 
 T = TypeVar("T")
 
@@ -65,5 +65,5 @@ def started_by_torchrun() -> bool:
 def gathered() -> Team:
     """The team that torchrun has started this process for."""
     if not dist.is_initialized():
-        dist.init_process_group("gloo")
+        join("gloo")
     return Team(Company())
