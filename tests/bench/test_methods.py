@@ -19,7 +19,7 @@ import badm
 from badm.bench.method import Method, Problem, Range, Trainer, trainable
 from badm.bench.methods import METHODS, UnknownMethod, find
 from badm.bench.methods.as_matrix import AsMatrix, gradients_of
-from badm.bench.methods.muon import Muon
+from badm.bench.methods.muon import InFullPrecision, Muon
 from badm.bench.paper import Paper
 
 # Layer-wise methods do not train these models, and have tests of their own.
@@ -320,7 +320,7 @@ def test_names() -> None:
         families.setdefault(method.family, set()).add(method.name)
     keras = {"sgd", "sgd-momentum", "adagrad", "rmsprop", "adam", "nadam", "adamax"}
     assert families == {
-        "keras": {*keras, "sgd-sigma"},
+        "keras": {*keras, "sgd-sigma", "adam-sigma"},
         "torch": {f"torch-{name}" for name in keras},
         "peer": {
             "adamw",
@@ -379,11 +379,12 @@ def test_the_papers_penalties(name: str) -> None:
     assert METHODS[name].setting_of_paper(Paper()) == METHODS[name].defaults
 
 
-def test_the_control_has_the_papers_step_and_no_memory() -> None:
-    control = METHODS["sgd-sigma"]
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_the_controls_have_the_papers_step_and_nothing_else_of_it(name: str) -> None:
+    control = METHODS[f"{name}-sigma"]
     stated = control.setting_of_paper(Paper(lr=1e-3, rho=600, sigma=400))
-    assert stated == {**METHODS["sgd"].defaults, "lr": 1 / 400}
-    assert control.setting_of_paper(Paper()) == METHODS["sgd"].defaults
+    assert stated == {**METHODS[name].defaults, "lr": 1 / 400}
+    assert control.setting_of_paper(Paper()) == METHODS[name].defaults
 
 
 @pytest.mark.parametrize("name", ["badm", "badm-spectral", "badm-kronecker", "adam", "soap"])
@@ -425,6 +426,33 @@ def test_muon_orthogonalises_what_badm_does() -> None:
     assert {"kernel.weight", "hidden.weight", "unused.weight"} == {
         name for name, p in module.named_parameters() if id(p) in spectral
     }
+
+
+@pytest.mark.parametrize("shape", [(6, 10), (10, 6), (7, 7)])
+def test_muon_in_full_precision_is_that_of_torch_but_for_rounding(shape: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    start = torch.randn(shape)
+    ways, weights = [], []
+    for kind in (InFullPrecision, torch.optim.Muon):
+        w = nn.Parameter(start.clone())
+        optimizer = kind([w], lr=0.01, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+        for step in range(STEPS):
+            w.grad = torch.randn(shape, generator=torch.Generator().manual_seed(step))
+            optimizer.step()
+        weights.append(w.detach())
+        ways.append(w.detach() - start)
+    assert (ways[0] - ways[1]).norm() < 0.03 * ways[1].norm()  # of bfloat16
+    assert not torch.equal(*weights)
+
+
+def test_muon_in_full_precision_leaves_alone_what_has_no_gradient() -> None:
+    w = nn.Parameter(torch.ones(2, 2))
+    optimizer = InFullPrecision([w], lr=0.01, weight_decay=0.1)
+    optimizer.step()
+    assert torch.equal(w, torch.ones(2, 2))
+    w.grad = torch.zeros(2, 2)
+    optimizer.step()
+    assert torch.equal(w, torch.full((2, 2), 1 - 0.01 * 0.1))
 
 
 def test_a_kernel_as_a_matrix_shares_memory_in_any_format() -> None:

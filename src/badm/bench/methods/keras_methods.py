@@ -63,12 +63,13 @@ def _step(paper: Paper) -> Setting:
     return {k: v for k, v in stated_penalties(paper).items() if k == "lr"}
 
 
-# A control: what of BADM as printed is due to the length of its steps.
-SGD_SIGMA = replace(
-    _method("sgd"),
-    name="sgd-sigma",
-    description="plain gradient steps of BADM's length 1/σ, as in Keras",
-    paper=_step,
-)
+def _control(name: str, description: str) -> Method:
+    """What of BADM as printed, or in the diagonal metric, is due to the length of its steps."""
+    return replace(_method(name), name=f"{name}-sigma", description=description, paper=_step)
 
-METHODS = (*(_method(name) for name in OPTIMIZERS), SGD_SIGMA)
+
+METHODS = (
+    *(_method(name) for name in OPTIMIZERS),
+    _control("sgd", "plain gradient steps of BADM's length 1/σ, as in Keras"),
+    _control("adam", "Adam with BADM's learning rate 1/σ, as in Keras"),
+)
