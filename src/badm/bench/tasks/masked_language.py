@@ -23,6 +23,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from badm.bench.data.reviews import Reviews
 from badm.bench.data.words import FIRST, Form, Vocabulary, encoded
+from badm.bench.models.cross_entropy import summed_cross_entropy
 from badm.bench.models.masked_language_model import (
     Encoder,
     MaskedLanguageModel,
@@ -176,7 +177,7 @@ class MlmPretrain(Task):
 
     def loss(self, model: nn.Module, batch: Hidden) -> Tensor:
         numbers, words, places = batch
-        total = cross_entropy(model(numbers, places), words[places].long(), reduction="sum")
+        total = summed_cross_entropy(model(numbers, places), words[places].long())
         # No word may be hidden at all, in a small batch of short reviews.
         return total if self.reduction == "sum" else total / self.size(batch)
 
