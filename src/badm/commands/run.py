@@ -14,12 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from badm.bench import methods, tasks
 from badm.bench.launch import run_or_launch
-from badm.bench.method import Method, Setting
 from badm.bench.methods.replicas import MODES, PLUS
 from badm.bench.run import run_on
 from badm.bench.store import Config, Run, Store
 from badm.bench.task import Score
-from badm.bench.team import Team, gathered, started_by_torchrun
+from badm.bench.team import gathered, started_by_torchrun
 from badm.bench.training import Interrupted, Options
 from badm.commands import options
 from badm.commands.faults import FAILED, INTERRUPTED, stop, told
@@ -116,7 +115,22 @@ def run(
                 how = Options(checkpoint, weights, watch, lambda: asked)
                 found = tasks.find(task, scale)  # type: ignore[arg-type]
                 progress.update(bar, total=steps or found.task.steps)
-                config = _staged(found, chosen, full, seed, steps, schedule, store, how, team)
+                last = Config(
+                    found.task.name,
+                    found.version,
+                    found.task.scale,
+                    steps or found.task.steps,
+                    chosen.name,
+                    full,
+                    seed,
+                    schedule,
+                )
+                for stage, config in _stages(found, last):
+                    part = how if stage is found else replace(how, keep_weights=True)
+                    if team is None:
+                        run_or_launch(stage, config, chosen, store, part)
+                    else:
+                        run_on(team, config, stage.task, chosen, store, part)
         except Interrupted:
             stop("interrupted; the same command goes on from here", INTERRUPTED)
         finally:
@@ -132,39 +146,15 @@ def run(
             stop(f"{chosen.name} {word} {found.task.name}: {done.result.message}", FAILED)
 
 
-def _staged(
-    found: tasks.Found,
-    method: Method,
-    setting: Setting,
-    seed: int,
-    steps: int | None,
-    schedule: str,
-    store: Store,
-    how: Options,
-    team: Team | None,
-) -> Config:
-    """Do the run, after those of the stages before with the same method, setting and seed."""
-    task, after = found.task, None
-    if found.before is not None:
-        earlier = tasks.find(found.before, task.scale)
-        keep = replace(how, keep_weights=True)
-        after = _staged(earlier, method, setting, seed, None, schedule, store, keep, team)
-    config = Config(
-        task.name,
-        found.version,
-        task.scale,
-        steps or task.steps,
-        method.name,
-        setting,
-        seed,
-        schedule,
-        after=after,
-    )
-    if team is None:
-        run_or_launch(found, config, method, store, how)
-    else:
-        run_on(team, config, task, method, store, how)
-    return config
+def _stages(found: tasks.Found, config: Config) -> list[tuple[tasks.Found, Config]]:
+    """The run, after those of the stages before with the same method, setting and seed."""
+    if found.before is None:
+        return [(found, config)]
+    earlier = tasks.find(found.before, found.task.scale)
+    task = earlier.task
+    like = replace(config, task=task.name, task_version=earlier.version, steps=task.steps)
+    before = _stages(earlier, like)
+    return [*before, (found, replace(config, after=before[-1][1]))]
 
 
 def show(done: Run, score: Score, *, as_json: bool, quiet: bool) -> None:
