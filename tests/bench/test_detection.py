@@ -202,7 +202,7 @@ def test_images_are_of_full_size_and_the_head_is_that_of_the_scale(
     widths = [m.out_features for m in model.head.modules() if isinstance(m, nn.Linear)]
     assert tuple(widths) == head
     numbers = sum(p.numel() for p in model.parameters())
-    assert numbers == {"cpu": 2_313_572, "paper": 9_615_332}[scale]
+    assert numbers == {"cpu": 953_060, "paper": 9_615_332}[scale]
 
 
 def test_one_task_sees_pixels_to_255_and_the_other_to_1() -> None:
@@ -356,7 +356,7 @@ def test_the_notes_tell_of_the_flat_box_and_what_one_box_for_all_is_worth(real: 
     )
     of_cpu = splits_of(Detection("cpu")).notes
     assert of_cpu[1] == (
-        "Dense layers of 512, 256, 128, 64, 32 units at this scale, not 2048, 1024, 512, 64, 32"
+        "Dense layers of 128, 64, 64, 64, 32 units at this scale, not 2048, 1024, 512, 64, 32"
     )
 
 
