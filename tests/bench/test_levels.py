@@ -63,6 +63,14 @@ def test_what_all_start_from_is_no_level() -> None:
     assert levels == [1]  # adam stays at its start: 4 says nothing of it
 
 
+def test_a_level_close_below_the_start_may_be_reached_by_accident_and_is_none() -> None:
+    found = compared(
+        adam=[db(2.4, 1.9, 3, 3, 3)], badm=[db(2.4, 1.9, 0.5, 0, 0)], soap=[db(2.4, 2, 1, 0.5, 0.5)]
+    )
+    levels, _ = climb(replace(LADDER, level=None), found)
+    assert levels == [1]
+
+
 def test_steps_are_the_median_over_seeds_and_a_miss_is_never_dropped() -> None:
     found = compared(
         adam=[db(4, 3, 0.5, 0.5, 0.5), db(4, 3, 3, 0.5, 0.5), db(4, 3, 3, 3, 0.5)],

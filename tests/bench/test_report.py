@@ -408,6 +408,20 @@ def test_pictures_stand_in_a_figure_methods_side_by_side_over_training(tmp_path:
     assert again[0].read_bytes() == paths[0].read_bytes()
 
 
+def test_pictures_of_one_step_are_in_rows_of_three_methods(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    Image.new("L", (20, 10), 90).save(file, "PNG")
+    picture = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    base = comparison(tasks=1, methods=4)
+    shown = [Exhibit("digits", method.name, 0, 10, "Samples", picture) for method in base.methods]
+    (path,) = figures(replace(base, exhibits=shown), tmp_path, kinds=("exhibits",), forms=("png",))
+    grey = abs(np.asarray(Image.open(path).convert("L")).astype(int) - 90) <= 1
+    rows, columns = grey.sum(1), grey.sum(0)
+    first, second = rows[: len(rows) // 2].max(), rows[len(rows) // 2 :].max()
+    assert 2.9 * second < first < 3.1 * second
+    assert columns[: len(columns) // 3].max() > 1.9 * columns[2 * len(columns) // 3 :].max()
+
+
 @pytest.mark.parametrize(("lowest", "logarithmic"), [(0.01, True), (0.5, False), (-0.1, False)])
 def test_a_score_that_falls_by_orders_of_magnitude_has_a_logarithmic_axis(
     lowest: float, logarithmic: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -56,6 +56,7 @@ SETTINGS: Any = {
 Line = tuple[list[float], list[float], list[float], list[float]]
 
 
+ABREAST = 3  # methods, where their pictures are of one step only
 KINDS = ("score", "loss", "sensitivity", "profile", "exhibits")
 FORMS = ("png", "svg")
 
@@ -189,7 +190,10 @@ def _sensitivity(comparison: Comparison, task: TaskFacts, looks: dict[str, Style
 
 
 def _exhibits(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> Figure | None:
-    """The first pictures of the first seed: a column for each method, a row for each step."""
+    """The first pictures of the first seed, large enough to be looked at.
+
+    A column for each method and a row for each step; of one step, methods in rows of ``ABREAST``.
+    """
     own = [one for one in comparison.exhibits if one.task == task.name and one.picture]
     if not own:
         return None
@@ -201,24 +205,29 @@ def _exhibits(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) 
     }
     steps = sorted({step for step, _ in pictures})
     methods = [name for name in looks if any(name == method for _, method in pictures)]
+    columns, width = len(methods), 1.8
+    if len(steps) == 1:
+        columns, width = min(columns, ABREAST), 4.5
+    cells = [(step, method) for step in steps for method in methods]
+    rows = -(-len(cells) // columns)
     high, wide = next(iter(pictures.values())).shape[:2]
-    width = 1.8
     figure = Figure(
-        figsize=(width * len(methods), (width * high / wide + 0.1) * len(steps) + 0.6),
-        layout="constrained",
+        figsize=(width * columns, (width * high / wide + 0.2) * rows + 0.6), layout="constrained"
     )
     figure.suptitle(f"{task.name}, seed {seed}: {title}", fontsize=9)
-    grid = figure.subplots(len(steps), len(methods), squeeze=False)
-    for row, step in zip(grid, steps, strict=True):
-        for axes, method in zip(row, methods, strict=True):
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set_visible(False)
-            if (step, method) in pictures:
-                # A grey picture has one number for each pixel, which is not to become a colour.
-                axes.imshow(pictures[step, method], "gray", vmin=0, vmax=1)
-        row[0].set_ylabel(f"step {step:,}")
-    for axes, method in zip(grid[0], methods, strict=True):
-        axes.set_title(method, loc="center", fontsize=9)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat:
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+    for place, (axes, cell) in enumerate(zip(grid.flat, cells, strict=False)):
+        step, method = cell
+        if cell in pictures:
+            # A grey picture has one number for each pixel, which is not to become a colour.
+            axes.imshow(pictures[cell], "gray", vmin=0, vmax=1)
+        if step == steps[0]:
+            axes.set_title(method, loc="center", fontsize=9)
+        if place % columns == 0:
+            axes.set_ylabel(f"step {step:,}")
     return figure
 
 

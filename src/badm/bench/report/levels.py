@@ -14,6 +14,7 @@ from badm.bench.report.text import escape
 from badm.bench.statistics import median_interval, time_to_target
 
 MOST = 4  # levels in a table, beside the paper's own
+CLEAR = 1.0  # dB below the start, from which on a level is no accident
 
 
 def levels_markdown(ladder: Ladder, comparison: Comparison) -> Iterator[str]:
@@ -25,7 +26,7 @@ def levels_markdown(ladder: Ladder, comparison: Comparison) -> Iterator[str]:
     yield (
         "Steps until the validation KID first comes to a level, median over seeds, and in brackets "
         f"how many times fewer than {ladder.against} takes. Levels are whole numbers of dB that at "
-        "least two methods come to and none starts from, and the paper's. "
+        "least two methods come to, well below the start, and the paper's. "
         f"{escape(ladder.claim)}"
     )
     heads = [f"{_db(level)} ({10 ** (level / 10):.3g})" for level in levels]
@@ -83,8 +84,8 @@ def _levels(values: Mapping[str, Sequence[Sequence[float]]], own: float | None) 
     )
     # What each comes to at its best, from the worst of them to the best.
     ends = sorted((median(map(_best, seeds)) for seeds in values.values()), reverse=True)
-    common = [math.ceil(end) for end in ends[:-1] if math.isfinite(end) and math.ceil(end) < start]
-    found: Sequence[float] = sorted(set(common), reverse=True)
+    common = {math.ceil(end) for end in ends[:-1] if math.isfinite(end)}
+    found: Sequence[float] = sorted((c for c in common if c <= start - CLEAR), reverse=True)
     if len(found) > MOST:
         found = [found[i * (len(found) - 1) // (MOST - 1)] for i in range(MOST)]
     return sorted({*found, *([] if own is None else [own])}, reverse=True)
