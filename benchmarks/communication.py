@@ -32,13 +32,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from reporting import write
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import badm
 from badm.bench.data import idx, path
-from badm.bench.environment import environment
 from badm.bench.methods.replicas import DiLoCo
 
 RANKS = 2
@@ -325,10 +325,8 @@ def main() -> None:
         "links, Mbit/s": asked.links,
         "timed steps": TIMED_STEPS,
     }
-    content = {"settings": settings, "environment": environment(), "rows": rows}
-    asked.output.write_text(json.dumps(content, indent=1) + "\n")
     table = tabulate(rows, asked.links)
-    asked.output.with_suffix(".md").write_text(f"{settings}\n\n{table}")
+    write(asked.output, settings, rows, table)
     draw(rows, asked.links, asked.output.with_suffix(".png"))
     print(table)
 

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from turns import ratios
 
 from badm import BADM, parameter_groups
 from badm.bench import methods
@@ -89,17 +90,6 @@ def seconds(work: Step, times: int) -> float:
     for _ in range(times):
         work()
     return (time.process_time() - began) / times
-
-
-def ratios(times: Sequence[float], gradients: Sequence[float]) -> dict[str, float]:
-    """Of each turn; the median, the smallest and the largest."""
-    each = sorted(a / b for a, b in zip(times, gradients, strict=True))
-    return {
-        "ratio": round(statistics.median(each), 4),
-        "ratio_min": round(each[0], 4),
-        "ratio_max": round(each[-1], 4),
-        "ms": round(1e3 * statistics.median(times), 2),
-    }
 
 
 def measure(names: Sequence[str], turns: int) -> dict[str, Any]:

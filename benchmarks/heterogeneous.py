@@ -12,7 +12,6 @@ processes over gloo, with the engine of ``badm compare``.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,13 +20,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from reporting import write
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from badm.bench import Score, Splits, Task, methods
 from badm.bench.data import idx, path
 from badm.bench.design import design
-from badm.bench.environment import environment
 from badm.bench.method import Setting
 from badm.bench.plan import TUNING_SEED
 from badm.bench.run import run_on
@@ -147,11 +146,9 @@ def rank(number: int, store: str, asked: argparse.Namespace) -> None:
             "trials": asked.trials,
             "seeds": asked.seeds,
         }
-        content = {"settings": settings, "environment": environment(), "rows": rows}
-        asked.output.write_text(json.dumps(content, indent=1) + "\n")
         head = "| method | test accuracy, mean | range | setting |\n| --- | ---: | ---: | --- |\n"
         table = head + "\n".join(map(_line, rows)) + "\n"
-        asked.output.with_suffix(".md").write_text(f"{settings}\n\n{table}")
+        write(asked.output, settings, rows, table)
     dist.destroy_process_group()
 
 

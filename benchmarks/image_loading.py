@@ -25,6 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from turns import ratios
 
 from badm.bench.data import path, photographs, pictures
 from badm.bench.tasks.image_classification import ImageClassification
@@ -40,17 +41,6 @@ def seconds(work: Callable[..., object], *arguments: object) -> float:
     began = time.process_time()
     work(*arguments)
     return time.process_time() - began
-
-
-def ratios(times: Sequence[float], steps: Sequence[float]) -> dict[str, float]:
-    """Of each turn; the median, the smallest and the largest."""
-    each = sorted(a / b for a, b in zip(times, steps, strict=True))
-    return {
-        "ratio": round(statistics.median(each), 4),
-        "ratio_min": round(each[0], 4),
-        "ratio_max": round(each[-1], 4),
-        "ms": round(1e3 * statistics.median(times), 3),
-    }
 
 
 def measure(images: str, turns: int) -> dict[str, Any]:

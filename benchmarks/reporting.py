@@ -1,0 +1,29 @@
+"""What a study leaves behind: figures as JSON, and a table for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from badm.bench.environment import environment
+
+
+def write(
+    output: Path, settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], table: str
+) -> None:
+    """The rows with settings and environment in ``output``, the table beside it as Markdown."""
+    content = {"settings": settings, "environment": environment(), "rows": rows}
+    output.write_text(json.dumps(content, indent=1) + "\n")
+    told = "".join(f"- {name}: {_said(value)}\n" for name, value in settings.items())
+    script = Path(sys.argv[0]).name
+    text = f"Made with `python benchmarks/{script}`.\n\n{told}\n{table}"
+    output.with_suffix(".md").write_text(text)
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_said, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

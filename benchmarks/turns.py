@@ -1,0 +1,17 @@
+"""For times that were taken in turns, because absolute ones depend on the machine."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+
+def ratios(times: Sequence[float], against: Sequence[float]) -> dict[str, float]:
+    """Of each turn; the median, the smallest and the largest."""
+    each = sorted(a / b for a, b in zip(times, against, strict=True))
+    return {
+        "ratio": round(statistics.median(each), 4),
+        "ratio_min": round(each[0], 4),
+        "ratio_max": round(each[-1], 4),
+        "ms": round(1e3 * statistics.median(times), 3),
+    }
