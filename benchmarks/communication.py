@@ -1,13 +1,14 @@
 """What replicas send and how long they take over slow links, step by step and every K steps.
 
-Two ranks in network namespaces of their own, each a machine to the other, joined by a link whose
-rate is set with ``tc``. Needs root and iproute2, on Linux. In three parts:
+Two ranks on hosts of their own (hosts.py), joined by a link of a given rate. In three parts:
 
-1. Every method trains at each of a few learning rates over an unhindered link; the best by the
-   validation loss at the end counts. What it does is the same over every link, to the last bit.
+1. Over an unhindered link every method trains at each of a few learning rates; the one with the
+   best validation loss at the end goes on to fresh seeds. What a method does is the same over every
+   link, to the last bit. Rates fall to 0, so that the loss at the end is not the noise of the last
+   steps, which means over ranks would have less of.
 2. Bytes are those that the network interface of the first rank sent, headers and all.
-3. Over each link every method makes some more steps against the clock. Seconds to the target are
-   these seconds per step times the steps of part 1.
+3. Over each link the methods make some more steps against the clock, in turns. Seconds to the
+   target are the median of these seconds per step times the steps of part 1.
 
     BADM_DATA=... python benchmarks/communication.py
     BADM_DATA=... python benchmarks/communication.py --steps 200 --rates 1e-3 --links 100
@@ -18,38 +19,34 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
+import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from hosts import RANKS, hosts, on_hosts, require, sent, shape
 from reporting import write
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LinearLR
 
 import badm
 from badm.bench.data import idx, path
 from badm.bench.methods.replicas import DiLoCo
 
-RANKS = 2
-HOSTS = tuple(f"badm-{rank}" for rank in range(RANKS))
-ADDRESSES = tuple(f"10.77.0.{rank + 1}" for rank in range(RANKS))
 BATCH = 64  # of a rank
 HELD_OUT = 4_000
 EVERY = (1, 10, 50, 200)
 LOOK_EVERY = 20  # steps between two readings of the validation loss
 TARGET = 0.42  # validation loss; about what Adam has after two thirds of the steps
-TIMED_STEPS, WARM_UP = 40, 2  # for K above it, one meeting and its steps
+CLOSE = 0.01  # of the loss step by step: what a loss may be above it and be called the same
+TIMED_STEPS, WARM_UP, TURNS = 20, 2, 3  # for K above it, one meeting and its steps
+TUNING_SEED = 1000
 
 
 @dataclass(frozen=True)
@@ -59,16 +56,19 @@ class Way:
     inner: str
     kind: type[badm.Consensus] | None = None
     every: int = 0
+    wire: torch.dtype | None = None
 
     @property
     def name(self) -> str:
         if self.kind is None:
             return f"DDP, {self.inner}"
-        return f"{self.kind.__name__}, {self.inner}, K = {self.every}"
+        wire = ", bfloat16 on the wire" if self.wire is torch.bfloat16 else ""
+        return f"{self.kind.__name__}, {self.inner}, K = {self.every}{wire}"
 
     @property
-    def outer(self) -> dict[str, float]:
-        return {"lr": 0.7, "beta": 0.9} if self.kind is DiLoCo else {}
+    def outer(self) -> dict[str, Any]:
+        own = {"lr": 0.7, "beta": 0.9} if self.kind is DiLoCo else {}
+        return {"every": self.every, "wire_dtype": self.wire, **own}
 
 
 WAYS = (
@@ -76,7 +76,14 @@ WAYS = (
     Way("BADM"),
     *(Way("AdamW", DiLoCo, every) for every in EVERY),
     *(Way(inner, badm.Consensus, every) for inner in ("AdamW", "BADM") for every in EVERY),
+    Way("BADM", badm.Consensus, 50, torch.bfloat16),
 )
+
+
+def network() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)
+    )
 
 
 def optimizer(name: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
@@ -88,21 +95,22 @@ def optimizer(name: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
 class Replica:
     """One rank at work in one way."""
 
-    def __init__(self, way: Way, lr: float, data: tuple[Tensor, ...]) -> None:
+    def __init__(
+        self, way: Way, lr: float, steps: int, data: tuple[Tensor, ...], seed: int = TUNING_SEED
+    ) -> None:
         self.x, self.y, self.held_x, self.held_y = data
-        torch.manual_seed(0)
-        self.model: nn.Module = nn.Sequential(
-            nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)
-        )
+        torch.manual_seed(seed)
+        self.model = network()
         self.inner = optimizer(way.inner, self.model, lr)
+        self.schedule = LinearLR(self.inner, 1.0, 0.0, total_iters=steps)
         self.consensus = None
         self.forward: Callable[[Tensor], Tensor] = self.model
         if way.kind is None:
             self.forward = DistributedDataParallel(self.model)
         else:
             params = list(self.model.parameters())
-            self.consensus = way.kind(params, self.inner, every=way.every, **way.outer)
-        self.shards = badm.Shards(len(self.y), BATCH)
+            self.consensus = way.kind(params, self.inner, **way.outer)
+        self.shards = badm.Shards(len(self.y), BATCH, seed=seed)
         self.batches = self._endless()
 
     def _endless(self) -> Iterator[list[int]]:
@@ -117,6 +125,7 @@ class Replica:
         self.inner.zero_grad()
         cross_entropy(self.forward(self.x[batch]), self.y[batch]).backward()
         self.inner.step()
+        self.schedule.step()
 
     @torch.no_grad()
     def loss(self) -> float:
@@ -132,45 +141,48 @@ class Replica:
             self.consensus.detach()
 
 
-def train(way: Way, lr: float, steps: int, data: tuple[Tensor, ...]) -> dict[str, Any]:
-    replica = Replica(way, lr, data)
-    sent, losses = _sent(), [replica.loss()]
+def train(way: Way, lr: float, steps: int, data: tuple[Tensor, ...], seed: int) -> dict[str, Any]:
+    replica = Replica(way, lr, steps, data, seed)
+    before, losses = sent(), [replica.loss()]
     for step in range(1, steps + 1):
         replica.step()
         if step == steps:
             replica.end()
         if step % LOOK_EVERY == 0 or step == steps:
             losses.append(replica.loss())
-    bytes_per_step = (_sent() - sent) / steps
+    bytes_per_step = (sent() - before) / steps
     reached = [i for i, loss in enumerate(losses) if loss <= TARGET]
     return {
-        "method": way.name,
-        "lr": lr,
+        "seed": seed,
         "bytes per step": bytes_per_step,
         "loss": losses[-1] if math.isfinite(losses[-1]) else None,
         "steps to target": min(steps, reached[0] * LOOK_EVERY) if reached else None,
     }
 
 
-def clock(way: Way, lr: float, data: tuple[Tensor, ...]) -> dict[str, Any]:
+def study(way: Way, orders: dict[str, Any], data: tuple[Tensor, ...]) -> dict[str, Any]:
+    """The learning rates on one seed, the best of them on fresh ones."""
+    rates, steps = orders["rates"], orders["steps"]
+    tried = {lr: train(way, lr, steps, data, TUNING_SEED)["loss"] for lr in rates}
+    lr = min(rates, key=lambda rate: math.inf if tried[rate] is None else tried[rate])
+    runs = [train(way, lr, steps, data, seed) for seed in range(orders["seeds"])]
+    return {"method": way.name, "every": way.every, "lr": lr, "tried": tried, "runs": runs}
+
+
+def clock(way: Way, data: tuple[Tensor, ...]) -> float:
     """Seconds of a step, over whole rounds of steps and a meeting."""
-    replica = Replica(way, lr, data)
+    steps = max(TIMED_STEPS, way.every)
+    replica = Replica(way, 1e-3, 2 * steps, data)
     for _ in range(max(WARM_UP, way.every)):
         replica.step()
     dist.barrier()
-    steps = max(TIMED_STEPS, way.every)
     began = time.perf_counter()
     for _ in range(steps):
         replica.step()
     seconds = torch.tensor((time.perf_counter() - began) / steps)
     dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
     replica.end()
-    return {"method": way.name, "seconds per step": seconds.item()}
-
-
-def _sent() -> int:
-    """Bytes that have left this host."""
-    return int(Path("/sys/class/net/cable/statistics/tx_bytes").read_text())
+    return seconds.item()
 
 
 def load() -> tuple[Tensor, ...]:
@@ -184,146 +196,160 @@ def rank(orders: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     data, rows = load(), []
-    for way in WAYS:
-        if orders["timed"]:
-            rows.append(clock(way, orders["rates"][0], data))
-            continue
-        tried = [train(way, lr, orders["steps"], data) for lr in orders["rates"]]
-        best = min(tried, key=lambda row: math.inf if row["loss"] is None else row["loss"])
-        rows.append(best | {"tried": {row["lr"]: row["loss"] for row in tried}})
-        if dist.get_rank() == 0:
-            print(rows[-1], flush=True)
+    if orders["timed"]:
+        turns = [[clock(way, data) for way in WAYS] for _ in range(TURNS)]
+        rows = [statistics.median(times) for times in zip(*turns, strict=True)]
+    else:
+        for way in WAYS:
+            rows.append(study(way, orders, data))
+            if dist.get_rank() == 0:
+                print(rows[-1], flush=True)
     if dist.get_rank() == 0:
         Path(orders["output"]).write_text(json.dumps(rows))
     dist.destroy_process_group()
 
 
-def run(*words: object) -> None:
-    subprocess.run([str(word) for word in words], check=True)
+def summarise(rows: list[dict[str, Any]]) -> None:
+    """Add to every row what its runs come to, and its loss against that of DDP, seed by seed."""
+    for row in rows:
+        ends = [run["loss"] for run in row["runs"]]
+        steps = [run["steps to target"] for run in row["runs"]]
+        row["bytes per step"] = statistics.mean(run["bytes per step"] for run in row["runs"])
+        row["loss"] = None if None in ends else statistics.mean(ends)
+        # A miss is never dropped: it comes behind all others.
+        middle = sorted(steps, key=lambda s: math.inf if s is None else s)[len(steps) // 2]
+        row["steps to target"] = middle
+        ddp = next(other for other in rows if not other["every"] and inner(other) == inner(row))
+        row["against DDP"] = None
+        if row["loss"] is not None and ddp["loss"] is not None:
+            pairs = zip(ends, (run["loss"] for run in ddp["runs"]), strict=True)
+            row["against DDP"] = [own / other - 1 for own, other in pairs]
 
 
-@contextmanager
-def hosts() -> Iterator[None]:
-    """A network namespace for each rank, and a cable between them."""
-    for host in HOSTS:
-        run("ip", "netns", "add", host)
-    try:
-        run("ip", "link", "add", "badm0", "type", "veth", "peer", "name", "badm1")
-        for number, (host, address) in enumerate(zip(HOSTS, ADDRESSES, strict=True)):
-            run("ip", "link", "set", f"badm{number}", "netns", host)
-            inside = ("ip", "-n", host)
-            run(*inside, "link", "set", f"badm{number}", "name", "cable")
-            run(*inside, "addr", "add", f"{address}/24", "dev", "cable")
-            run(*inside, "link", "set", "cable", "up")
-            run(*inside, "link", "set", "lo", "up")
-        yield
-    finally:
-        for host in HOSTS:
-            run("ip", "netns", "del", host)
+def inner(row: dict[str, Any]) -> str:
+    name: str = row["method"].split(", ")[1]
+    return name
 
 
-def shape(megabits: float | None) -> None:
-    """Set the rate of the cable in both directions; ``None`` takes the limit away."""
-    for host in HOSTS:
-        inside = ("ip", "netns", "exec", host, "tc", "qdisc")
-        subprocess.run([*inside, "del", "dev", "cable", "root"], stderr=subprocess.DEVNULL)
-        if megabits is not None:
-            limits = ("rate", f"{megabits}mbit", "burst", "256kb", "latency", "200ms")
-            run(*inside, "add", "dev", "cable", "root", "tbf", *limits)
-
-
-def on_hosts(orders: dict[str, Any]) -> list[dict[str, Any]]:
-    """Start a rank on every host, wait for them, and take the rows of the first."""
-    with tempfile.TemporaryDirectory() as scratch:
-        orders = {**orders, "output": f"{scratch}/rows.json"}
-        processes = []
-        for number, host in enumerate(HOSTS):
-            variables = {
-                "MASTER_ADDR": ADDRESSES[0],
-                "MASTER_PORT": "29571",
-                "RANK": str(number),
-                "WORLD_SIZE": str(RANKS),
-                "GLOO_SOCKET_IFNAME": "cable",
-                "OMP_NUM_THREADS": "1",
-            }
-            command = ["ip", "netns", "exec", host, sys.executable, __file__]
-            command += ["--as-rank", json.dumps(orders)]
-            processes.append(subprocess.Popen(command, env={**os.environ, **variables}))
-        codes = [process.wait() for process in processes]
-        if any(codes):
-            raise RuntimeError(f"the ranks ended with {codes}")
-        rows: list[dict[str, Any]] = json.loads(Path(orders["output"]).read_text())
-        return rows
+def seconds_to_target(row: dict[str, Any], link: float) -> float | None:
+    steps = row["steps to target"]
+    return None if steps is None else steps * row["seconds per step"][f"{link:g}"]
 
 
 def tabulate(rows: list[dict[str, Any]], links: list[float]) -> str:
     heads = [f"s to target at {link:g} Mbit/s" for link in links]
     names = ["method", "lr", "kB per step", "loss at the end", "against DDP", "steps to target"]
     lines = ["| " + " | ".join([*names, *heads]) + " |", "|" + " --- |" * (len(names) + len(heads))]
-    ddp = {row["method"].partition(", ")[2]: row["loss"] for row in rows[:2]}
     for row in rows:
-        own = ddp[row["method"].split(", ")[1]]
-        change = f"{100 * (row['loss'] / own - 1):+.1f} %" if row["loss"] and own else "–"
-        steps = row["steps to target"]
-        times = [
-            "never" if steps is None else f"{steps * row['seconds per step'][f'{link:g}']:.1f}"
-            for link in links
-        ]
         cells = [row["method"], f"{row['lr']:g}", f"{row['bytes per step'] / 1000:.1f}"]
-        loss = "diverged" if row["loss"] is None else f"{row['loss']:.4f}"
-        cells += [loss, change, "never" if steps is None else str(steps)]
-        lines.append("| " + " | ".join([*cells, *times]) + " |")
-    return "\n".join(lines) + "\n"
+        cells.append("diverged" if row["loss"] is None else f"{row['loss']:.4f}")
+        change = row["against DDP"]
+        cells.append(
+            f"{100 * statistics.mean(change):+.1f} % "
+            f"({100 * min(change):+.1f} to {100 * max(change):+.1f})"
+            if change
+            else "–"
+        )
+        cells.append("never" if row["steps to target"] is None else str(row["steps to target"]))
+        times = [seconds_to_target(row, link) for link in links]
+        cells += ["never" if time is None else f"{time:.1f}" for time in times]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n\n" + "".join(map("- {}\n".format, verdicts(rows)))
+
+
+def verdicts(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """For each family of methods, the ``K`` up to which the loss is that of DDP."""
+    families: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        name, told, _ = row["method"].partition(", K = ")
+        if told and "wire" not in row["method"]:
+            families.setdefault(name, []).append(row)
+    for name, family in families.items():
+        close = [
+            row["every"]
+            for row in family
+            if row["against DDP"] and statistics.mean(row["against DDP"]) <= CLOSE
+        ]
+        far = [row["every"] for row in family if row["every"] not in close]
+        yield (
+            f"{name}: at most {CLOSE:.0%} above DDP for K = {_listed(close)}; "
+            f"more than that for K = {_listed(far)}"
+        )
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"
 
 
 def draw(rows: list[dict[str, Any]], links: list[float], file: Path) -> None:
+    """Seconds to the target over the rate of the link; a panel for each family, a line for each K.
+
+    Step by step is in all of them, for comparison.
+    """
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for row in rows:
-        if row["steps to target"] is None:
-            continue
-        times = [row["steps to target"] * row["seconds per step"][f"{link:g}"] for link in links]
-        ours = row["method"].startswith("Consensus")
-        axes.plot(links, times, "o-" if ours else "s--", label=row["method"], linewidth=1.5)
-    axes.set(xscale="log", yscale="log", xlabel="link, Mbit/s", ylabel=f"seconds to loss {TARGET}")
-    axes.set_xticks(links, [f"{link:g}" for link in links])
-    axes.grid(visible=True, alpha=0.3)
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
+    families = ("DiLoCo, AdamW", "Consensus, AdamW", "Consensus, BADM")
+    figure, panels = plt.subplots(
+        1, len(families), figsize=(11, 4), sharey=True, layout="constrained"
+    )
+    shades = plt.get_cmap("viridis")
+    for axes, family in zip(panels, families, strict=True):
+        for row in rows:
+            alone = row["every"] == 0
+            times = [seconds_to_target(row, link) for link in links]
+            apart = "wire" in row["method"]
+            if None in times or apart or not (alone or row["method"].startswith(family)):
+                continue
+            if alone:
+                colour = "black" if inner(row) == "AdamW" else "grey"
+                axes.plot(links, times, "--", color=colour, label=row["method"])
+            else:
+                colour = shades(EVERY.index(row["every"]) / len(EVERY))
+                axes.plot(links, times, "o-", color=colour, label=f"K = {row['every']}")
+        axes.set(xscale="log", yscale="log", xlabel="link, Mbit/s", title=family)
+        axes.set_xticks(links, [f"{link:g}" for link in links])
+        axes.minorticks_off()
+        axes.grid(visible=True, alpha=0.3)
+        if axes.has_data():
+            axes.legend(fontsize="small")
+    panels[0].set_ylabel(f"seconds to a validation loss of {TARGET}")
     figure.savefig(file, dpi=160)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 3e-3, 1e-2])
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--rates", type=float, nargs="+", default=[3e-4, 1e-3, 3e-3, 1e-2, 3e-2])
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--links", type=float, nargs="+", default=[1000.0, 100.0, 10.0])
     parser.add_argument("--output", type=Path, default=Path("results/communication.json"))
     parser.add_argument("--as-rank", type=json.loads, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.as_rank is not None:
         return rank(asked.as_rank)
-    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
-        sys.exit("needs root, and ip and tc of iproute2, to make hosts and shape their link")
+    require()
     path("fashion-mnist")  # says what to do if it is not there, before any rank does
-    orders = {"timed": False, "steps": asked.steps, "rates": asked.rates}
+    orders = {"steps": asked.steps, "rates": asked.rates, "seeds": asked.seeds}
     with hosts():
-        rows = on_hosts(orders)
+        rows = on_hosts({"timed": False, **orders})
         for row in rows:
             row["seconds per step"] = {}
         for link in asked.links:
             shape(link)
-            for row, timed in zip(rows, on_hosts({**orders, "timed": True}), strict=True):
-                row["seconds per step"][f"{link:g}"] = timed["seconds per step"]
+            for row, seconds in zip(rows, on_hosts({"timed": True}), strict=True):
+                row["seconds per step"][f"{link:g}"] = seconds
             shape(None)
+    summarise(rows)
     settings = {
         "ranks": RANKS,
         "batch of a rank": BATCH,
         "steps": asked.steps,
-        "learning rates tried": asked.rates,
+        "learning rates tried, falling to 0": asked.rates,
+        "seeds": asked.seeds,
+        "weights": sum(p.numel() for p in network().parameters()),
         "target": TARGET,
         "links, Mbit/s": asked.links,
-        "timed steps": TIMED_STEPS,
+        "timed": f"{TURNS} turns of at least {TIMED_STEPS} steps",
     }
     table = tabulate(rows, asked.links)
     write(asked.output, settings, rows, table)
