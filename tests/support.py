@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -107,9 +107,16 @@ def duals(optimizer: BADM) -> list[Tensor]:
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for index, state in optimizer.state_dict()["state"].items():
         m = state["dual"].clone()
-        if "left_basis" in state:
+        if kronecker.has_bases(state):
             w = params[index]
-            blocks = state["left_basis"] @ m @ state["right_basis"].mT
+            blocks = basis_of(state, "left", m) @ m @ basis_of(state, "right", m).mT
             m = kronecker.join(blocks, len(w), w[0].numel()).reshape(w.shape)
         plain.append(m)
     return plain
+
+
+def basis_of(state: Mapping[str, Any], side: str, blocks: Tensor) -> Tensor:
+    """A basis of the kronecker metric; the identity where it keeps none."""
+    length = blocks.shape[1 if side == "left" else 2]
+    basis: Tensor = state.get(f"{side}_basis", torch.eye(length, dtype=blocks.dtype))
+    return basis

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support import PATHS, assert_near, drive, duals, normal, parameters, restless
+from support import PATHS, assert_near, basis_of, drive, duals, normal, parameters, restless
 from torch import Tensor
 
 from badm import BADM, kronecker
@@ -24,12 +24,12 @@ def matrix(x: Tensor) -> Tensor:
 def into(x: Tensor, state: dict[str, Any]) -> Tensor:
     """``U_Lᵀ x U_R`` of every block"""
     x = kronecker.cut(matrix(x)[None])
-    return state["left_basis"].mT @ x @ state["right_basis"] if state else x
+    return basis_of(state, "left", x).mT @ x @ basis_of(state, "right", x)
 
 
 def out_of(x: Tensor, state: dict[str, Any]) -> Tensor:
     """``U_L x U_Rᵀ`` of every block"""
-    return state["left_basis"] @ x @ state["right_basis"].mT if state else x
+    return basis_of(state, "left", x) @ x @ basis_of(state, "right", x).mT
 
 
 @pytest.fixture
@@ -114,6 +114,50 @@ def test_each_block_has_bases_of_its_own(path: str, shape: tuple[int, ...]) -> N
     assert len(state["left_basis"]) == len(state["right_basis"]) > 1
 
 
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("shape", "turned"), [((6, 4), "right"), ((4, 6), "left"), ((3, 2, 2, 2), "left")]
+)
+def test_a_side_beyond_the_limit_keeps_the_identity(
+    path: str, shape: tuple[int, ...], turned: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kronecker, "LIMIT", 5)
+    state = follow_a_plain_form(path, shape)
+    assert [side for side in SIDES if f"{side}_basis" in state] == [turned]
+    assert [side for side in SIDES if f"{side}_covariance" in state] == [turned]
+    basis = state[f"{turned}_basis"]
+    assert not torch.allclose(basis, torch.eye(basis.shape[-1], dtype=basis.dtype)[None])
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_beyond_the_limit_no_row_depends_on_where_it_stands(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kronecker, "LIMIT", 5)
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    (start,) = parameters(((6, 4),))
+    ends = []
+    for rows in (torch.arange(6), order):
+        w = torch.nn.Parameter(start.detach()[rows].clone())
+        optimizer = BADM([w], 0.02, metric="kronecker", **PATHS[path])
+        for step in range(40):
+            w.grad = restless(step, [start])[0][rows]
+            optimizer.step()
+        ends.append(w)
+    assert_near([ends[1]], [ends[0][order]], 1e-12)
+
+
+def test_a_matrix_with_both_sides_beyond_the_limit_has_the_diagonal_metric(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kronecker, "LIMIT", 5)
+    ends = []
+    for metric in ("kronecker", "diagonal"):
+        params = parameters(((6, 7),))
+        ends.append(drive(BADM(params, 0.1, metric=metric), params, 12))
+    assert_near(ends[0], ends[1], 1e-14)
+
+
 def follow_a_plain_form(path: str, shape: tuple[int, ...]) -> dict[str, Any]:
     """A plain form of the step that keeps its dual out of the basis, and never has to turn it.
 
@@ -160,6 +204,9 @@ def test_the_first_step_is_a_diagonal_step() -> None:
         ((2, 256), (1, 1)),
         ((4096, 4096), (1, 1)),
         ((4097, 9000), (2, 3)),
+        ((10_000, 64), (20, 1)),
+        ((10_001, 64), (1, 1)),  # keeps the identity
+        ((12_000, 5000), (1, 2)),
     ],
 )
 def test_only_a_long_side_is_cut(shape: tuple[int, int], grid: tuple[int, int]) -> None:

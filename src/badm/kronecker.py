@@ -6,7 +6,9 @@ gradient, the second moment and the dual. The first step knows no covariance yet
 the identity basis, as a diagonal step.
 
 A long side is cut, and each block of the matrix has bases of its own: a layer of 8,415 inputs and
-32 outputs would spend its time on the 8,415² entries of a covariance whose samples have rank 32.
+32 outputs would spend its time on the 8,415² entries of a covariance whose samples have rank 32. A
+side of more than 10,000 keeps the identity: such are the words of a vocabulary, each of which wants
+a scale of its own, and no steps that are shared out over directions in the space of all words.
 
 Functions take stacks: tensors ``(k, rows, cols)`` and the states whose blocks these are, in order.
 All matrices of a stack have one shape.
@@ -34,6 +36,9 @@ SAMPLE_EVERY = 5
 # SHORTEST for that, and none longer than LONGEST, whose covariance takes 64 MB.
 ASPECT, SHORTEST, LONGEST = 8, 256, 4096
 
+# A longer side keeps the identity.
+LIMIT = 10_000
+
 # Of the largest eigenvalue: far above rounding, so that two ways of rounding find one basis, and
 # far below what the metric tells apart. The square root of float32's epsilon.
 _SHIFT = 2**-11.5
@@ -55,10 +60,16 @@ def grid(rows: int, cols: int) -> tuple[int, int]:
     """Into how many blocks each side is cut.
 
     >>> grid(768, 3072), grid(32, 8415), grid(50_000, 768)
-    ((1, 1), (1, 33), (13, 1))
+    ((1, 1), (1, 33), (1, 1))
     """
     longest = min(LONGEST, max(SHORTEST, ASPECT * min(rows, cols)))
-    return math.ceil(rows / longest), math.ceil(cols / longest)
+    down, across = (math.ceil(side / longest) if turns(side) else 1 for side in (rows, cols))
+    return down, across
+
+
+def turns(side: int) -> bool:
+    """Whether a side of that length gets a basis; otherwise it keeps the identity."""
+    return side <= LIMIT
 
 
 def cut(x: Tensor) -> Tensor:
@@ -96,25 +107,28 @@ def whole(tensors: list[Tensor]) -> Tensor:
 
 
 def has_bases(state: State) -> bool:
-    return "left_basis" in state
+    return any(f"{side}_basis" in state for side in SIDES)
 
 
 def bases(states: list[State]) -> tuple[Tensor | None, Tensor | None]:
     """``U_L`` and ``U_R``; ``None`` is the identity."""
-    if not has_bases(states[0]):
-        return None, None
-    left, right = (whole([state[f"{side}_basis"] for state in states]) for side in SIDES)
+    left, right = (
+        whole([state[name] for state in states]) if name in states[0] else None
+        for name in (f"{side}_basis" for side in SIDES)
+    )
     return left, right
 
 
 def rotate(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
     """``U_Lᵀ x U_R``: into the basis."""
-    return x if left is None or right is None else left.mT @ x @ right
+    x = x if left is None else left.mT @ x
+    return x if right is None else x @ right
 
 
 def rotate_back(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
     """``U_L x U_Rᵀ``: out of the basis."""
-    return x if left is None or right is None else left @ x @ right.mT
+    x = x if left is None else left @ x
+    return x if right is None else x @ right.mT
 
 
 # Which matrix is due is a matter of Python integers; a compiled step would specialise on each.
@@ -154,6 +168,8 @@ def follow(states: list[State], g: Tensor, beta2: float) -> None:
 
 def _start(state: State, g: Tensor) -> None:
     for side, length in zip(SIDES, g.shape[1:], strict=True):
+        if not turns(length):
+            continue
         identity = torch.eye(length, dtype=g.dtype, device=g.device).repeat(len(g), 1, 1)
         state[f"{side}_covariance"] = torch.zeros_like(identity)
         state[f"{side}_basis"] = identity
@@ -162,6 +178,8 @@ def _start(state: State, g: Tensor) -> None:
 def _sample(states: list[State], g: Tensor, beta2: float) -> None:
     """``C ← β₂C + (1−β₂)ggᵀ``, and ``gᵀg`` on the right."""
     for side, x in zip(SIDES, (g, g.mT), strict=True):
+        if not turns(x.shape[1]):
+            continue
         covariances = [state[f"{side}_covariance"] for state in states]
         if len(states) == 1:
             covariances[0].baddbmm_(x, x.mT, beta=beta2, alpha=1 - beta2)
@@ -171,12 +189,14 @@ def _sample(states: list[State], g: Tensor, beta2: float) -> None:
 
 
 def _refresh(states: list[State]) -> None:
-    """One step of orthogonal iteration for each side, the rest of the state moved along."""
+    """One step of orthogonal iteration for each side that turns, the rest moved along."""
     moments = [state["second_moment"] for state in states]
     duals = [state["dual"] for state in states if "dual" in state]  # Algorithm 1 keeps its own
     outside = rotate_back(whole(duals), *bases(states)) if duals else None
     moment = whole(moments)
     for axis, side in ((1, "left"), (2, "right")):
+        if not turns(moment.shape[axis]):
+            continue
         basis = whole([state[f"{side}_basis"] for state in states])
         covariance = whole([state[f"{side}_covariance"] for state in states])
         product = covariance @ basis

@@ -32,13 +32,16 @@ def kind_for(metric: str, p: Tensor) -> str:
     """The metric a parameter gets: spectral and kronecker are for matrices, the rest is diagonal.
 
     Convolution kernels are matrices too, flattened to (out, in·kh·kw). A matrix with a side of
-    length 1 is a vector.
+    length 1 is a vector, and one of which both sides are too long for a basis is to the kronecker
+    metric, too.
     """
     if metric in ("euclidean", "diagonal"):
         return metric
     if p.ndim < 2 or p.numel() == 0:
         return "diagonal"
-    return metric if min(p.shape[0], p.numel() // p.shape[0]) > 1 else "diagonal"
+    shorter = min(p.shape[0], p.numel() // p.shape[0])
+    fits = shorter > 1 and (metric == "spectral" or kronecker.turns(shorter))
+    return metric if fits else "diagonal"
 
 
 def spectral_scale(p: Tensor) -> float:
