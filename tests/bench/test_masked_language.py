@@ -356,7 +356,16 @@ def test_the_paper_is_as_stated() -> None:
         "mlm-finetune": "mlm-pretrain",
         "mlm-finetune-frozen": "mlm-pretrain",
         "mlm-finetune-thawed": "mlm-finetune-frozen",
+        "mlm-finetune-example": "mlm-pretrain-example",
     }
+
+
+def test_the_examples_learning_rate_is_ten_times_the_papers_and_penalties_a_tenth() -> None:
+    for name, penalties in (("mlm-pretrain", (800, 200)), ("mlm-finetune", (500, 500))):
+        paper = find(f"{name}-example", "paper").task.paper
+        assert paper is not None
+        assert (paper.lr, paper.rho, paper.sigma) == (1e-3, *penalties)
+        assert not paper.figures
 
 
 def stage(

@@ -99,11 +99,12 @@ def test_the_language_model_is_raced_and_fine_tuned(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli.application(), words, env={"NO_COLOR": "1"})
     assert result.exit_code == 0, result.output
     text = (tmp_path / "results" / "language-model.md").read_text(encoding="utf-8")
-    for task in ("mlm-pretrain", "mlm-pretrain-mean"):
+    for task in ("mlm-pretrain", "mlm-pretrain-mean", "mlm-pretrain-example"):
         section = text.partition(f"## Steps to what adam has at its end: {task}\n")[2]
-        assert "up to 4 times less computation" in section.partition("\n## ")[0]
+        section = section.partition("\n## ")[0]
+        assert "up to 4 times less computation" in section
         assert "| adam | " in section
-        assert "| sgd-sigma | " in section
+        assert ("| sgd-sigma | " in section) == (task != "mlm-pretrain-example")
     tuned = text.partition("## Fine-tuning\n")[2].partition("\n## ")[0]
     assert " / 90.6 %¹" in tuned
     assert "¹ 29 of 32" in tuned
@@ -122,4 +123,10 @@ def test_texts_stand_beside_the_papers_figures_with_a_doubt() -> None:
     }
     both = ("rmsprop", "adam", "badm-printed", "badm-diagonal", "badm", "badm-kronecker")
     assert part.methods == (*both, "muon", "soap")
-    assert PARTS["language-model"].methods == (*both, "muon", "soap", "sgd-sigma")
+    assert PARTS["language-model"].methods == (
+        *both,
+        "muon",
+        "soap",
+        "sgd-sigma",
+        "adam-sigma",
+    )

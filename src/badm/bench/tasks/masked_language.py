@@ -8,6 +8,10 @@ once, and positions are fixed waves. Variants change one of the three: ``mlm-pre
 ``mlm-finetune`` starts from the encoder of ``mlm-pretrain`` and trains all of it.
 ``mlm-finetune-frozen`` trains the new layers alone, and ``mlm-finetune-thawed`` goes on from there
 with all layers, which together are the two stages of the example.
+
+``mlm-pretrain-example`` and ``mlm-finetune-example`` are both stages at the learning rate of the
+example, ten times the paper's: where runs are short, the paper's comes to the frequencies of words
+and no further.
 """
 
 from __future__ import annotations
@@ -62,6 +66,20 @@ FINE_TUNING = Paper(
     "reviews. Here accuracies are over the whole test split, on which the public example has "
     "0.845. The paper does not speak of the example's stage with a frozen encoder",
 )
+
+
+def ten_times(paper: Paper) -> Paper:
+    """At the learning rate of the public example, where the paper has no figures."""
+    assert paper.lr is not None
+    assert paper.rho is not None
+    assert paper.sigma is not None
+    return Paper(
+        lr=10 * paper.lr,
+        rho=paper.rho / 10,
+        sigma=paper.sigma / 10,
+        note="The learning rate is that of the public example, ten times the paper's, and the "
+        "penalties are a tenth",
+    )
 
 
 @dataclass(frozen=True)
@@ -234,6 +252,14 @@ class MlmPretrainPositions(MlmPretrain):
     learned_positions = True
 
 
+class MlmPretrainExample(MlmPretrain):
+    """At the learning rate of the example."""
+
+    name = "mlm-pretrain-example"
+    description = "As mlm-pretrain; ten times the paper's learning rate"
+    paper = ten_times(PAPER)
+
+
 class MlmFinetune(Task):
     """Good or bad reviews, judged by accuracy over all reviews of a split."""
 
@@ -318,6 +344,15 @@ class MlmFinetuneThawed(MlmFinetune):
         model.load_state_dict(weights)
 
 
+class MlmFinetuneExample(MlmFinetune):
+    """At the learning rate of the example, in both stages."""
+
+    name = "mlm-finetune-example"
+    description = "As mlm-finetune; ten times the paper's learning rate, in both stages"
+    after = "mlm-pretrain-example"
+    paper = ten_times(FINE_TUNING)
+
+
 def form(sizes: Size) -> Form:
     return Form(sizes.words, sizes.length, KEPT, mask=True)
 
@@ -397,8 +432,10 @@ TASKS = {
         MlmPretrainMean,
         MlmPretrainDynamic,
         MlmPretrainPositions,
+        MlmPretrainExample,
         MlmFinetune,
         MlmFinetuneFrozen,
         MlmFinetuneThawed,
+        MlmFinetuneExample,
     )
 }
