@@ -293,8 +293,10 @@ def test_blanks_are_filled_with_words_and_probabilities() -> None:
     words = torch.tensor([[2, 4, 1, 0], [3, 3, 3, 2]])
     text = filled(Sure(3, len(known)), rows, rows == known.mask, known, words)
     chance = 100 * math.exp(2) / (math.exp(2) + 5)
+    rest = (100 - chance) / 5
     first, second = text.split("\n\n")
-    assert first.startswith(f"the [mask] [unknown]\n    film {chance:.1f} %, ")
+    assert first.startswith(f"the [mask] [unknown]\n    film {chance:.0f} %, ")
+    assert first.count(f" {rest:.1f} %") == 4
     assert first.endswith("(was: plot)")
     assert first.count("%") == 5
     assert second.startswith("film film film [mask]\n    film ")

@@ -33,6 +33,7 @@ from badm.bench.models.masked_language_model import (
     MaskedLanguageModel,
     PooledClassifier,
 )
+from badm.bench.numbers import significant
 from badm.bench.paper import Paper
 from badm.bench.task import Scale, Score, Splits, Task
 from badm.bench.tasks import review_splits
@@ -417,7 +418,7 @@ def filled(
     ):
         nearby = numbers[row, max(0, place - AROUND) : place + AROUND + 1].tolist()
         said = ", ".join(
-            f"{vocabulary.word(guess)} {100 * chance:.1f} %"
+            f"{vocabulary.word(guess)} {significant(100 * chance, 2)} %"
             for guess, chance in zip(which, top, strict=True)
         )
         truth = "" if words is None else f" (was: {vocabulary.word(int(words[row, place]))})"
