@@ -365,8 +365,22 @@ def test_where_low_is_good_the_lowest_is_bold() -> None:
 
 def test_merged_comparisons_keep_every_row_and_each_method_once() -> None:
     part, one = small(scored("adam", 0.7))
-    _, two = small(scored("adam", 0.7), scored("sgd", 0.2))
-    both = merged(part, [one, two])
+    _, two = small(scored("adam", 0.6), scored("sgd", 0.2))
+    other = replace(
+        one,
+        tasks=[replace(task, name="other") for task in one.tasks],
+        rows=[replace(row, task="other") for row in one.rows],
+    )
+    both = merged(part, [other, two])
     assert both.title == part.title
     assert len(both.rows) == 3
     assert [method.name for method in both.methods] == ["adam", "sgd"]
+
+
+def test_a_task_of_two_comparisons_is_taken_from_the_one_with_more_methods() -> None:
+    part, one = small(scored("adam", 0.7))
+    _, two = small(scored("adam", 0.7), scored("sgd", 0.2))
+    for order in ([one, two], [two, one]):
+        both = merged(part, order)
+        assert both.tasks == two.tasks
+        assert both.rows == two.rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
@@ -57,19 +58,34 @@ class PaperTable:
 
 
 def merged(part: Part, comparisons: Sequence[Comparison]) -> Comparison:
-    """The comparisons of a part as one; the profile is that of the first."""
+    """The comparisons of a part as one; the profile is that of the first.
+
+    A task that two of them have, such as one that is an early stage of another, is taken from the
+    one that has more methods for it.
+    """
     first = comparisons[0]
     methods = {method.name: method for one in comparisons for method in one.methods}
+    most: dict[str, Comparison] = {}
+    for one in comparisons:
+        for task in one.tasks:
+            if task.name not in most or len(one.methods) > len(most[task.name].methods):
+                most[task.name] = one
+
+    def own(kind: str) -> list[Any]:
+        """Of each comparison what belongs to its tasks."""
+        every = ((one, item) for one in comparisons for item in getattr(one, kind))
+        return [item for one, item in every if most[item.task] is one]
+
     return replace(
         first,
         title=part.title,
         summary=[sentence for one in comparisons for sentence in one.summary],
-        tasks=[task for one in comparisons for task in one.tasks],
+        tasks=[task for one in comparisons for task in one.tasks if most[task.name] is one],
         methods=list(methods.values()),
-        rows=[row for one in comparisons for row in one.rows],
-        curves=[curve for one in comparisons for curve in one.curves],
-        tried=[trial for one in comparisons for trial in one.tried],
-        exhibits=[exhibit for one in comparisons for exhibit in one.exhibits],
+        rows=own("rows"),
+        curves=own("curves"),
+        tried=own("tried"),
+        exhibits=own("exhibits"),
         notes=list(dict.fromkeys(note for one in comparisons for note in one.notes)),
     )
 
