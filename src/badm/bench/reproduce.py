@@ -312,8 +312,8 @@ LANGUAGE = Part(
         "Fine-tuning starts from what the same method has pre-trained with the summed loss.",
         "At the paper's learning rate of 1e-4 pre-training at cpu scale comes to the frequencies "
         "of words, a loss of about 6.8, and no further. An encoder that gives the same for all "
-        "texts is no start for fine-tuning, and accuracies are at chance. So the last table is at "
-        "the learning rate of the public example, 1e-3, with a tenth of the penalties.",
+        "texts is no start for fine-tuning, and accuracies stay near chance. So the last table is "
+        "at the learning rate of the public example, 1e-3, with a tenth of the penalties.",
     ),
     (
         Race("mlm-pretrain", "adam", UP_TO_FOUR),
