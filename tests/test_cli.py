@@ -6,6 +6,7 @@ import json
 import runpy
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,11 @@ def badm(*arguments: str) -> Result:
     return CliRunner().invoke(
         cli.application(), list(arguments), env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
     )
+
+
+def test_version_is_that_of_the_package() -> None:
+    result = badm("--version")
+    assert (result.exit_code, result.output) == (0, f"badm {version('badm')}\n")
 
 
 def test_certify_prints_measured_against_bound_first_and_last_included() -> None:

@@ -32,7 +32,17 @@ def application() -> typer.Typer:
     """
     import typer
 
-    from badm.commands import certify, compare, data, list_names, report, reproduce, run, tune
+    from badm.commands import (
+        certify,
+        compare,
+        data,
+        list_names,
+        report,
+        reproduce,
+        run,
+        tune,
+        version,
+    )
 
     app = typer.Typer(
         help="Batch ADMM for deep learning.",
@@ -41,6 +51,7 @@ def application() -> typer.Typer:
         rich_markup_mode="markdown",
         pretty_exceptions_show_locals=False,
     )
+    app.callback()(version.version)
     app.command("compare")(compare.compare)
     app.command("run")(run.run)
     app.command("reproduce")(reproduce.reproduce)
