@@ -87,6 +87,17 @@ class Quick(Side):
     name = "quick"
 
 
+class Summed(Side):
+    """Its loss is the sum over a batch."""
+
+    name = "summed"
+    reduction = "sum"
+    terms = 10
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return super().loss(model, batch) * len(batch[1])
+
+
 class First(Side):
     name = "first"
 

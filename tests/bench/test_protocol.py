@@ -118,6 +118,24 @@ def test_the_search_can_be_for_the_fewest_steps(tmp_path: Path) -> None:
         assert steps[entry.setting["lr"]] == min(steps.values())  # type: ignore[type-var]
 
 
+def test_for_a_sum_methods_that_step_as_the_gradient_does_search_lower(
+    tmp_path: Path, compared: tuple[Path, Record]
+) -> None:
+    """SGD with a tenth of the rates does to a sum of ten what it does to the mean."""
+    mean, summed = (
+        {entry.method: entry for entry in record.entries}
+        for record in (compared[1], compare(replace(PLAN, tasks=(f"{TASKS}:summed",)), tmp_path))
+    )
+    for method, factor in (("sgd", 10), ("adam", 1)):
+        rates = [trial.setting["lr"] for trial in mean[method].tried]
+        assert [trial.setting["lr"] * factor for trial in summed[method].tried] == pytest.approx(
+            rates, rel=1e-2
+        )
+    assert [trial.score for trial in summed["sgd"].tried] == [
+        trial.score for trial in mean["sgd"].tried
+    ]
+
+
 def test_trials_never_read_the_test_split(tmp_path: Path, log: Path) -> None:
     compare(replace(PLAN, seeds=0), tmp_path)  # the search alone
     said = heard(log)

@@ -205,7 +205,7 @@ def test_a_file_that_cannot_be_used_is_named_with_the_line(
         ("score", "accuracy", 'must be a Score, such as Score\\("accuracy"\\)'),
         *[
             (fact, value, f"{fact} of task Line must be a whole number of at least 1, got ")
-            for fact in ("batch_size", "sub_batch_size", "steps", "evaluate_every")
+            for fact in ("batch_size", "sub_batch_size", "steps", "evaluate_every", "terms")
             for value in (0, -1, 1.5, True, "8")
         ],
         ("batch_size", None, "batch_size of task Line must be a whole number"),

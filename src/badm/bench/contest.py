@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass, field
 
 from badm.bench.comparison import Trial
-from badm.bench.design import at_edge, design
-from badm.bench.method import Method, Setting
+from badm.bench.design import at_edge, design, for_sum
+from badm.bench.method import Method, Setting, Space
 from badm.bench.plan import TUNING_SEED, Entry, Plan
 from badm.bench.search import Book, Ended, Search
 from badm.bench.statistics import time_to_target
@@ -50,6 +50,10 @@ class Contest:
     @property
     def target(self) -> float | None:
         return self.found.task.target if self.plan.target is None else self.plan.target
+
+    @property
+    def space(self) -> Space:
+        return for_sum(self.method.space, self.found.task.terms)
 
     @property
     def done(self) -> bool:
@@ -105,7 +109,7 @@ class Contest:
         """The search, under a name that covers all that its trials depend on."""
         if self.search is None:
             assert self.book is not None
-            settings = design(self.method.space, self.plan.trials)
+            settings = design(self.space, self.plan.trials)
             keys = [
                 self._config(self.method.setting(setting), TUNING_SEED, test=False).key
                 for setting in settings
@@ -113,7 +117,7 @@ class Contest:
             name = hashlib.sha256(" ".join(keys).encode()).hexdigest()[:12]
             self.search = self.book.search(
                 f"{self.entry.task}/{self.method.name}/{name}",
-                self.method.space,
+                self.space,
                 settings,
                 self.found.task.score.best,
             )
@@ -200,7 +204,7 @@ class Contest:
         best = min(sorted(ended), key=lambda number: self._cost(ended[number]))
         self.entry.setting = settings[best]
         if ended[best].status == "finished":
-            self.entry.at_edge = at_edge(self.method.space, settings, settings[best])
+            self.entry.at_edge = at_edge(self.space, settings, settings[best])
 
     def _cost(self, ended: Ended) -> tuple[float, ...]:
         """Less is better: what the plan searches for, then the rest for ties."""

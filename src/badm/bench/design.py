@@ -7,6 +7,7 @@ a search, in any order and at any time, and a search done twice is the same twic
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from scipy.stats import qmc
 
@@ -44,6 +45,21 @@ def at(part: Range | Choice, u: float) -> float | str | bool:
     else:
         value = part.low + u * (part.high - part.low)
     return min(max(float(f"{value:.3g}"), part.low), part.high)
+
+
+def for_sum(space: Space, terms: int) -> Space:
+    """The space where a loss is a sum of so many terms, which makes gradients as much longer.
+
+    >>> from badm.bench.method import Range
+    >>> for_sum({"lr": Range(1e-3, 1.0, per_gradient=True), "eps": Range(1e-8, 1e-4)}, 500)["lr"]
+    Range(low=2e-06, high=0.002, log=True, per_gradient=True)
+    """
+    return {
+        name: replace(part, low=part.low / terms, high=part.high / terms)
+        if isinstance(part, Range) and part.per_gradient
+        else part
+        for name, part in space.items()
+    }
 
 
 def at_edge(space: Space, settings: list[Setting], best: Setting) -> list[str]:

@@ -38,11 +38,16 @@ Family = Literal["badm", "keras", "torch", "peer", "layer-wise", "replicas"]
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``, searched on a logarithmic scale unless told otherwise."""
+    """Numbers from ``low`` to ``high``, searched on a logarithmic scale unless told otherwise.
+
+    ``per_gradient`` says that they multiply the gradient as it is, as the learning rate of SGD
+    does and that of Adam does not: where a loss is a sum, they are searched as much lower.
+    """
 
     low: float
     high: float
     log: bool = True
+    per_gradient: bool = False
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,8 @@ What is not a classifier of independent samples has its place too:
 - **Sub-batches**: with ``gradients = "sub-batches"`` the gradient of a batch is the weighted sum of
   those of its sub-batches, so that BatchNorm and dropout see one sub-batch at a time. With
   ``"batch"`` it is taken at once, which is the same for everything that is a mean over samples.
-- **A loss that is a sum** over samples and not a mean: ``reduction = "sum"``.
+- **A loss that is a sum** over samples and not a mean: ``reduction = "sum"``, and about how
+  many ``terms`` it has.
 - **Averaged weights for evaluation** (EMA): a second copy inside the model, updated in
   :meth:`Task.after_step`.
 - **A run that ends without failing, but should not be taken for a success** (a generator that makes
@@ -159,6 +160,7 @@ class Task(ABC):
 
     gradients: Literal["batch", "sub-batches"] = "batch"
     reduction: Literal["mean", "sum"] = "mean"
+    terms: int = 1  # that a sum has in a batch, about: learning rates of SGD are as much lower
     order: Literal["shuffled", "fixed"] = "shuffled"  # anew in every epoch, or as the split has it
     keep: Literal["best", "last"] = "best"  # the weights the test split is read with
     after: str | None = None  # the task whose weights this one starts from
@@ -255,7 +257,7 @@ def check(task: Task) -> None:
         )
     if not isinstance(task.score, Score):
         raise ValueError(f'score of task {what} must be a Score, such as Score("accuracy")')
-    for fact in ("batch_size", "sub_batch_size", "steps", "evaluate_every"):
+    for fact in ("batch_size", "sub_batch_size", "steps", "evaluate_every", "terms"):
         value = getattr(task, fact)
         if value is None and fact == "sub_batch_size":
             continue

@@ -73,7 +73,7 @@ METHODS = (
         defaults={**_of_penalties(200.0, 800.0), "weight_decay": 0.0},
         # At β = 0.2 it is stable up to half of the steps SGD is (lr·curvature < 1 where SGD has
         # 2), so its range is a bit lower, and begins with the steps of the paper.
-        space={"lr": Range(1e-3, 1.0)},
+        space={"lr": Range(1e-3, 1.0, per_gradient=True)},
         paper=stated_penalties,
     ),
     _in_metric("badm-diagonal", "diagonal", "BADM in the metric of Adam", stated_penalties),

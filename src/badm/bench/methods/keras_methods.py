@@ -27,8 +27,8 @@ _DESCRIPTIONS = {
 # Three decades each. Momentum 0.9 makes a step up to ten times as long, so its range is lower; the
 # steps of Adagrad shrink as they go, so its range is higher than Adam's.
 _LEARNING_RATES = {
-    "sgd": Range(3e-3, 3.0),
-    "sgd-momentum": Range(1e-3, 1.0),
+    "sgd": Range(3e-3, 3.0, per_gradient=True),
+    "sgd-momentum": Range(1e-3, 1.0, per_gradient=True),
     "adagrad": Range(1e-3, 1.0),
     "rmsprop": Range(1e-4, 0.1),
     "adam": Range(1e-4, 0.1),

@@ -56,7 +56,7 @@ METHODS = (
         # They advise to divide the learning rate of SGD with momentum 0.9 by 1 - 0.9: so range and
         # default are ten times those of sgd-momentum.
         defaults={"lr": 0.1, "momentum": 0.999, "nu": 0.7, "weight_decay": 0.0},
-        space={"lr": Range(3e-3, 3.0)},
+        space={"lr": Range(3e-3, 3.0, per_gradient=True)},
     ),
     optimizer_method(
         "muon",

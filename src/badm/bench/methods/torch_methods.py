@@ -32,17 +32,18 @@ def _method(
     )
 
 
+_SGD_RATES = Range(1e-3, 1.0, per_gradient=True)
 _SGD = {"dampening": 0.0, "weight_decay": 0.0, "nesterov": False}
 _BETAS = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
 
 # The ranges are those of keras_methods.py, but for SGD, whose default is lower here.
 METHODS = (
-    _method("torch-sgd", "SGD", torch.optim.SGD, Range(1e-3, 1.0), lr=1e-3, momentum=0.0, **_SGD),
+    _method("torch-sgd", "SGD", torch.optim.SGD, _SGD_RATES, lr=1e-3, momentum=0.0, **_SGD),
     _method(
         "torch-sgd-momentum",
         "SGD with momentum 0.9",
         torch.optim.SGD,
-        Range(1e-3, 1.0),
+        _SGD_RATES,
         lr=1e-3,
         momentum=0.9,
         **_SGD,

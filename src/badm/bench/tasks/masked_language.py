@@ -154,6 +154,8 @@ class MlmPretrain(Task):
         self.steps = {"smoke": 60, "cpu": 700, "paper": 7815}[scale]
         self.evaluate_every = {"smoke": 15, "cpu": 35, "paper": 521}[scale]
         self.target = {"smoke": 3.4, "cpu": 6.75, "paper": 6.0}[scale]
+        if self.reduction == "sum":  # hidden words of a batch
+            self.terms = {"smoke": 90, "cpu": 500, "paper": 800}[scale]
 
     def data(self) -> Splits:
         parts = review_splits.load(self.scale)
