@@ -21,3 +21,25 @@ class Paper:
     sigma: float | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
+
+    def as_in_example(self, lr: float) -> Paper:
+        """At the learning rate of the public example, where the paper has no figures.
+
+        The penalties keep their proportion: they are as many times less as the learning rate is
+        more.
+
+        >>> paper = Paper(lr=1e-4, rho=6000, sigma=4000).as_in_example(2e-4)
+        >>> paper.rho, paper.sigma
+        (3000.0, 2000.0)
+        """
+        assert self.lr is not None
+        assert self.rho is not None
+        assert self.sigma is not None
+        times = lr / self.lr
+        return Paper(
+            lr,
+            self.rho / times,
+            self.sigma / times,
+            note=f"The learning rate is that of the public example, {times:g} times the paper's, "
+            "and the penalties are as many times less",
+        )

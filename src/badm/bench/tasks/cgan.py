@@ -2,7 +2,8 @@
 
 The discriminator is told the class as in the public example, which by a slip makes bands of it;
 ``cgan-mnist-one-hot`` and ``cgan-fashion-one-hot`` have the map that was meant, a channel of ones
-for each class.
+for each class. ``cgan-mnist-example`` and ``cgan-fashion-example`` are at the learning rate of the
+example, three times the paper's, at which runs of this length get further.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from badm.bench.task import Player, Scale, Score, Splits, Task
 CLASSES = 10
 EPOCH = 1094  # steps of the public example: 70,000 images in batches of 64
 EPOCHS = 20
+EXAMPLE_RATE = 3e-4
 PIECE = 256  # images that are made at once
 SHOWN = 8  # of each class
 COLLAPSED = 0.1  # the spread below which a run is said to have collapsed
@@ -106,7 +108,14 @@ class ConditionalGanTask(Task):
     exhibit_at = (0.05, 0.15, 0.4, 1.0)
     keep = "best"
 
-    def __init__(self, images: str, scale: Scale = "cpu", *, labels: LabelMap = "bands") -> None:
+    def __init__(
+        self,
+        images: str,
+        scale: Scale = "cpu",
+        *,
+        labels: LabelMap = "bands",
+        example_rate: bool = False,
+    ) -> None:
         super().__init__(scale)
         self.images, self.labels = images, labels
         about, self.sizes = ABOUT[images], SIZES[scale]
@@ -115,11 +124,15 @@ class ConditionalGanTask(Task):
         if labels == "one-hot":
             self.name += "-one-hot"
             self.description += ", the class as a channel of ones"
+        if example_rate:
+            self.name += "-example"
+            self.description += ", three times the paper's learning rate"
         self.score = Score(kid.label(), best="low")
         self.version = f"1-{kid.version()}"
         self.steps, self.evaluate_every = self.sizes.steps, self.sizes.evaluate_every
         self.target = self.sizes.target
-        self.paper = Paper(lr=1e-4, rho=6000, sigma=4000, note=PAPER_NOTE.format(times=about.times))
+        paper = Paper(lr=1e-4, rho=6000, sigma=4000, note=PAPER_NOTE.format(times=about.times))
+        self.paper = paper.as_in_example(EXAMPLE_RATE) if example_rate else paper
 
     def data(self) -> Splits:
         train, validation, test = self._parts()
@@ -289,10 +302,13 @@ def _widths(channels: Any) -> str:
     return ", ".join(map(str, channels))
 
 
+VARIANTS: dict[str, dict[str, Any]] = {
+    "": {},
+    "-one-hot": {"labels": "one-hot"},
+    "-example": {"example_rate": True},
+}
 TASKS = {
-    f"cgan-{images}{'-one-hot' if labels == 'one-hot' else ''}": partial(
-        ConditionalGanTask, images, labels=labels
-    )
-    for labels in ("bands", "one-hot")
+    f"cgan-{images}{ending}": partial(ConditionalGanTask, images, **variant)
+    for ending, variant in VARIANTS.items()
     for images in ABOUT
 }

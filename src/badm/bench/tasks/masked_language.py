@@ -69,20 +69,6 @@ FINE_TUNING = Paper(
 )
 
 
-def ten_times(paper: Paper) -> Paper:
-    """At the learning rate of the public example, where the paper has no figures."""
-    assert paper.lr is not None
-    assert paper.rho is not None
-    assert paper.sigma is not None
-    return Paper(
-        lr=10 * paper.lr,
-        rho=paper.rho / 10,
-        sigma=paper.sigma / 10,
-        note="The learning rate is that of the public example, ten times the paper's, and the "
-        "penalties are a tenth",
-    )
-
-
 @dataclass(frozen=True)
 class Size:
     """Of the vocabulary, the reviews and the encoder; and how many reviews are held out."""
@@ -260,7 +246,7 @@ class MlmPretrainExample(MlmPretrain):
 
     name = "mlm-pretrain-example"
     description = "As mlm-pretrain; ten times the paper's learning rate"
-    paper = ten_times(PAPER)
+    paper = PAPER.as_in_example(1e-3)
 
 
 class MlmFinetune(Task):
@@ -353,7 +339,7 @@ class MlmFinetuneExample(MlmFinetune):
     name = "mlm-finetune-example"
     description = "As mlm-finetune; ten times the paper's learning rate, in both stages"
     after = "mlm-pretrain-example"
-    paper = ten_times(FINE_TUNING)
+    paper = FINE_TUNING.as_in_example(1e-3)
 
 
 def form(sizes: Size) -> Form:
