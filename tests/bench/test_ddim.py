@@ -56,11 +56,18 @@ def batch(count: int = 16) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("scale", "numbers", "side"),
-    [("cpu", (489_843, 488_403), 16), ("paper", (1_953_507, 1_950_627), 64)],
+    ("name", "scale", "numbers", "side"),
+    [
+        ("ddim-flowers", "cpu", (489_843, 488_403), 16),
+        ("ddim-flowers-32", "cpu", (489_843, 488_403), 32),
+        ("ddim-flowers", "paper", (1_953_507, 1_950_627), 64),
+    ],
 )
-def test_the_network_of_each_scale(scale: Any, numbers: tuple[int, int], side: int) -> None:
-    task = DdimFlowers(scale)
+def test_the_network_of_each_scale(
+    name: str, scale: Any, numbers: tuple[int, int], side: int
+) -> None:
+    task = tasks.find(name, scale).task
+    assert f"{side}×{side}" in task.description
     images = torch.zeros(2, 3, side, side, dtype=torch.uint8)
     images[1] = 255
     model = task.model(Splits(images, None, None))

@@ -15,7 +15,7 @@ from badm.bench.names import suggestion
 from badm.bench.task import Scale, Task, check
 from badm.bench.tasks.bbbp import Bbbp, BbbpPadded
 from badm.bench.tasks.cgan import TASKS as CGAN_TASKS
-from badm.bench.tasks.ddim import DdimFlowers
+from badm.bench.tasks.ddim import TASKS as DDIM_TASKS
 from badm.bench.tasks.detection import Detection, DetectionScaled
 from badm.bench.tasks.digits import Digits
 from badm.bench.tasks.image_classification import TASKS as IMAGE_TASKS
@@ -33,7 +33,7 @@ TASKS: dict[str, Callable[[Scale], Task]] = {
     "detection": Detection,
     "detection-scaled": DetectionScaled,
     **CGAN_TASKS,
-    "ddim-flowers": DdimFlowers,
+    **DDIM_TASKS,
     "text-imdb": TextClassification,
     **MASKED_LANGUAGE_TASKS,
     "mnist-mlp": MnistMlp,
