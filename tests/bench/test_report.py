@@ -340,14 +340,22 @@ def test_figures_are_text_and_the_same_every_time(tmp_path: Path) -> None:
     assert first[0].read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_loss_within_one_decade_has_numbers_at_its_axis(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("last", "shown"), [(0.3, {"0.5", "1"}), (1e-9, {"1", "0.01", "0.0001", "1e-06", "1e-08"})]
+)
+def test_the_axis_of_a_loss_has_numbers_and_room_for_them(
+    tmp_path: Path, last: float, shown: set[str]
+) -> None:
+    """Within a decade those between powers of ten; over many of them only those."""
     base = comparison(tasks=1, methods=1, seeds=1)
     (curve,) = (c for c in base.curves[:1])
-    losses = {name: [0.3 + 1.5 / (1 + i) for i in range(len(curve.steps))] for name in curve.losses}
-    narrow = replace(base, curves=[replace(curve, losses=losses)])
-    (path,) = figures(narrow, tmp_path, kinds=("loss",), forms=("svg",))
+    count = len(curve.steps)
+    losses = {name: np.geomspace(1.8, last, count).tolist() for name in curve.losses}
+    changed = replace(base, curves=[replace(curve, losses=losses)])
+    (path,) = figures(changed, tmp_path, kinds=("loss",), forms=("svg",))
     svg = path.read_text(encoding="utf-8")
-    assert all(f">{tick}</text>" in svg for tick in ("0.5", "1"))
+    ticks = set(re.findall(r">([\d.e-]+)</text>", svg.partition("matplotlib.axis_2")[2]))
+    assert ticks == shown
 
 
 def test_names_with_dollars_and_tags_are_drawn_as_they_are(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ MARKERS = {
     "cross": "P",
     "x": "X",
 }
+FEW_DECADES = 1e3
 SETTINGS: Any = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "badm",  # names inside the file do not change from one drawing to the next
@@ -157,8 +158,9 @@ def _losses(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) ->
         _draw_lines(axes, lines, looks)
         if lines and all(value > 0 for _, _, low, _ in lines.values() for value in low):
             axes.set_yscale("log")
-            # Not powers of ten alone, of which a loss may pass one or none.
-            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            low, high = axes.get_ylim()
+            if high / low < FEW_DECADES:  # of powers of ten a loss may then pass one or none
+                axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             _plain_ticks(axes.yaxis)
         of_player = f" of the {player}" if len(players) > 1 else ""
         axes.set(xlabel="steps", ylabel=f"training loss{of_player}")
