@@ -183,6 +183,7 @@ DETECTION = Part(
     ),
 )
 
+OF_GANS = ("rmsprop", "adam", "adam-sigma", "badm-printed", *OURS, "muon", "soap")
 GENERATION = Part(
     "image-generation",
     "Image generation: KID of a conditional GAN",
@@ -190,7 +191,7 @@ GENERATION = Part(
         Block(
             "Conditional GAN",
             {"MNIST": "cgan-mnist", "Fashion-MNIST": "cgan-fashion"},
-            ("rmsprop", "adam", "adam-sigma", "badm-printed", *OURS, "muon", "soap"),
+            OF_GANS,
         ),
     ),
     NAMES,
@@ -226,7 +227,7 @@ GENERATION_AS_IN_EXAMPLE = Part(
         Block(
             "Conditional GAN",
             {"MNIST": "cgan-mnist-example", "Fashion-MNIST": "cgan-fashion-example"},
-            ("rmsprop", "adam", "adam-sigma", "badm-printed", *OURS, "muon", "soap"),
+            OF_GANS,
         ),
     ),
     NAMES,
