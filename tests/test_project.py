@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,30 +102,52 @@ def test_the_example_of_replicas_trains_on_two_ranks() -> None:
     assert float(line.split()[4].rstrip("%")) > 90
 
 
-def test_the_digits_table_of_the_readme_is_the_measured_one() -> None:
-    rows = json.loads(read("results/digits.json"))["rows"]
-    lines = {line.split(" | ")[0].strip("| "): line for line in read("README.md").splitlines()}
-    assert len(rows) == 14
-    for row in rows:
-        line = lines[row["method"]]
-        assert f"| {row['setting']['lr']:g} |" in line
-        assert f"{100 * row['test']['value']:.1f} %" in line
-        steps = row["steps_to_target"]["value"]
-        assert re.search(rf"\| (\*\*)?{'never' if steps is None else f'{steps:g}'}\b", line)
+def rows_of_readme(marker: str) -> tuple[list[str], dict[str, list[str]]]:
+    """The cells of a table of the README: its head, and its lines by the first of them."""
+    (block,) = re.findall(rf"<!-- {marker} -->(.*)<!-- /{marker} -->", read("README.md"), re.S)
+    lines = [line.strip("| ").split(" | ") for line in block.splitlines() if line.startswith("|")]
+    head, _, *rest = ([cell.strip("* ") for cell in line] for line in lines)
+    return head, {cells[0]: cells for cells in rest}
 
 
-@pytest.mark.parametrize("task", sorted(p.stem for p in (ROOT / "results/tuned").glob("*.json")))
-def test_the_tuned_table_of_the_readme_is_the_measured_one(task: str) -> None:
-    comparison = json.loads(read(f"results/tuned/{task}.json"))
-    (block,) = re.findall(r"<!-- tuned -->(.*)<!-- /tuned -->", read("README.md"), re.S)
-    head, _, *lines = [line for line in block.splitlines() if line.startswith("|")]
-    name = {"image-cifar10": "CIFAR-10", "image-svhn": "SVHN", "image-cmaterdb": "CMATERdb"}[task]
-    column = next(i for i, cell in enumerate(head.split("|")) if cell.strip().startswith(name))
-    shown = {cells[1].strip(): cells for line in lines if (cells := line.split("|"))}
-    assert shown.keys() == {row["method"] for row in comparison["rows"]}
+def steps_of(row: dict[str, Any]) -> str:
+    steps = (row["steps_to_target"] or {"value": None})["value"]
+    return "never" if steps is None else f"{steps:g}"
+
+
+@pytest.mark.parametrize(
+    ("file", "marker", "show"),
+    [
+        ("digits", "digits", lambda value: f"{100 * value:.1f} %"),
+        ("tuned/mlm-pretrain", "words", lambda value: f"{value:.3f}"),
+    ],
+)
+def test_a_table_of_the_readme_is_the_measured_one(
+    file: str, marker: str, show: Callable[[float], str]
+) -> None:
+    measured = {row["method"]: row for row in json.loads(read(f"results/{file}.json"))["rows"]}
+    _, shown = rows_of_readme(marker)
+    assert shown.keys() == measured.keys()
     assert len(shown) == 14
-    for row in comparison["rows"]:
-        cells, steps = shown[row["method"]], row["steps_to_target"]["value"]
-        first = cells[column].split()[0].strip("*")
-        assert first == ("never" if steps is None else f"{steps:g}")
-        assert cells[column + 1].strip(" *") == f"{100 * row['test']['value']:.1f} %"
+    for method, (_, lr, score, steps) in shown.items():
+        row = measured[method]
+        assert lr == f"{row['setting']['lr']:.3g}"
+        ended = show(row["test"]["value"]) if row["test"] else row["status"]
+        assert re.match(r"[\w.]+( %)?", score)[0] == ended  # type: ignore[index]
+        assert steps.split()[0].strip("*") == steps_of(row)
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [("image-cifar10", "CIFAR-10"), ("image-svhn", "SVHN"), ("image-cmaterdb", "CMATERdb")],
+)
+def test_the_tuned_table_of_the_readme_is_the_measured_one(task: str, name: str) -> None:
+    measured = json.loads(read(f"results/tuned/{task}.json"))["rows"]
+    head, shown = rows_of_readme("tuned")
+    column = next(i for i, cell in enumerate(head) if cell.startswith(name))
+    assert shown.keys() == {row["method"] for row in measured}
+    assert len(shown) == 14
+    for row in measured:
+        cells = shown[row["method"]]
+        assert cells[column].split()[0].strip("*") == steps_of(row)
+        assert cells[column + 1] == f"{100 * row['test']['value']:.1f} %"
