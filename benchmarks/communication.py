@@ -51,32 +51,41 @@ TUNING_SEED = 1000
 
 @dataclass(frozen=True)
 class Way:
-    """A method: an inner optimizer, and how the ranks meet; ``every`` 0 is DDP."""
+    """A method: an inner optimizer, and how the ranks meet: at every step, or every so many."""
 
     inner: str
-    kind: type[badm.Consensus] | None = None
+    meeting: str = "DDP"
     every: int = 0
     wire: torch.dtype | None = None
 
     @property
     def name(self) -> str:
-        if self.kind is None:
-            return f"DDP, {self.inner}"
+        if not self.every:
+            return f"{self.meeting}, {self.inner}"
         wire = ", bfloat16 on the wire" if self.wire is torch.bfloat16 else ""
-        return f"{self.kind.__name__}, {self.inner}, K = {self.every}{wire}"
+        return f"{self.meeting}, {self.inner}, K = {self.every}{wire}"
 
-    @property
-    def outer(self) -> dict[str, Any]:
-        own = {"lr": 0.7, "beta": 0.9} if self.kind is DiLoCo else {}
-        return {"every": self.every, "wire_dtype": self.wire, **own}
+    def consensus(self, params: list[Tensor], inner: torch.optim.Optimizer) -> badm.Consensus:
+        kind, outer = MEETINGS[self.meeting]
+        return kind(params, inner, every=self.every, wire_dtype=self.wire, **outer)
 
 
+MEETINGS: dict[str, tuple[type[badm.Consensus], dict[str, float]]] = {
+    "DiLoCo": (DiLoCo, {"lr": 0.7, "beta": 0.9}),
+    "Consensus": (badm.Consensus, {}),
+    "Consensus with memory": (badm.Consensus, {"lr": 2.0, "beta": 0.8}),
+}
 WAYS = (
     Way("AdamW"),
     Way("BADM"),
-    *(Way("AdamW", DiLoCo, every) for every in EVERY),
-    *(Way(inner, badm.Consensus, every) for inner in ("AdamW", "BADM") for every in EVERY),
-    Way("BADM", badm.Consensus, 50, torch.bfloat16),
+    *(Way("AdamW", "DiLoCo", every) for every in EVERY),
+    *(Way(inner, "Consensus", every) for inner in ("AdamW", "BADM") for every in EVERY),
+    *(
+        Way(inner, "Consensus with memory", every)
+        for inner in ("AdamW", "BADM")
+        for every in (10, 50)
+    ),
+    Way("BADM", "Consensus", 50, torch.bfloat16),
 )
 
 
@@ -105,11 +114,10 @@ class Replica:
         self.schedule = LinearLR(self.inner, 1.0, 0.0, total_iters=steps)
         self.consensus = None
         self.forward: Callable[[Tensor], Tensor] = self.model
-        if way.kind is None:
-            self.forward = DistributedDataParallel(self.model)
+        if way.every:
+            self.consensus = way.consensus(list(self.model.parameters()), self.inner)
         else:
-            params = list(self.model.parameters())
-            self.consensus = way.kind(params, self.inner, **way.outer)
+            self.forward = DistributedDataParallel(self.model)
         self.shards = badm.Shards(len(self.y), BATCH, seed=seed)
         self.batches = self._endless()
 
@@ -288,9 +296,11 @@ def draw(rows: list[dict[str, Any]], links: list[float], file: Path) -> None:
     """
     import matplotlib.pyplot as plt
 
-    families = ("DiLoCo, AdamW", "Consensus, AdamW", "Consensus, BADM")
+    families = tuple(
+        dict.fromkeys(row["method"].partition(", K")[0] for row in rows if row["every"])
+    )
     figure, panels = plt.subplots(
-        1, len(families), figsize=(11, 4), sharey=True, layout="constrained"
+        1, len(families), figsize=(3.4 * len(families), 4), sharey=True, layout="constrained"
     )
     shades = plt.get_cmap("viridis")
     for axes, family in zip(panels, families, strict=True):

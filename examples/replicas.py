@@ -25,7 +25,7 @@ optimizer = badm.BADM(badm.parameter_groups(model), lr=0.01)
 
 shards = badm.Shards(len(train), batch_size=16)  # this rank's part of every epoch
 loader = DataLoader(train, batch_sampler=shards)
-consensus = badm.Consensus(model.parameters(), optimizer, every=20, lr=1.0, beta=0.5)
+consensus = badm.Consensus(model.parameters(), optimizer, every=20)
 
 for epoch in range(10):
     shards.set_epoch(epoch)

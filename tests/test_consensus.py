@@ -211,7 +211,7 @@ def average() -> Any:
     rank = int(os.environ["RANK"])
     params = start()
     inner = make_inner("adamw", params)
-    consensus = Consensus(params, inner, every=3, lr=1.0, beta=0.5, weight=1.0 + rank)
+    consensus = Consensus(params, inner, every=3, weight=1.0 + rank)
     local = []
     for step in range(6):
         if step % 3 == 2:
@@ -225,7 +225,7 @@ def average() -> Any:
     return local
 
 
-def test_a_step_of_one_without_memory_is_plain_averaging_of_the_local_points() -> None:
+def test_the_default_is_plain_averaging_of_the_local_points() -> None:
     first, second = on_ranks(2, average)
     for ended, met in ((0, 1), (2, 3)):
         assert not torch.equal(first[ended], second[ended])

@@ -10,7 +10,9 @@ point ``w_s``. What it went, ``d_s = w_s − w``, crosses the network, all param
 With ``K = 1`` and SGD inside this is Algorithm 1 of the paper with one sub-batch per rank: for SGD
 with the step ``γ``, ``lr = 1/(σγ)`` and ``β = ρ/(ρ+σ)``. DiLoCo is its neighbour.
 
-``β = 1/2`` has no memory: ``lr = 1`` then is plain averaging of the local points.
+``β = 1/2`` has no memory: ``lr = 1`` then is plain averaging of the local points. That is the
+default, as it measures best where the learning rates of the inner optimizer are tuned and fall to 0
+(``benchmarks/communication.py``): a memory is slow to stop, the more so the fewer the meetings.
 
 **Duals.** Where ranks have different data, each is drawn to an optimum of its own. In mode
 ``"dual"`` every rank keeps ADMM's dual ``π_s``, less the mean of all, and corrects its gradients
@@ -78,8 +80,8 @@ class Consensus:
         every: inner steps between two meetings, ``K``
         lr: of the outer step, which a constant pull makes so many times as long as what the ranks
             went; DiLoCo's 0.7 with momentum 0.9 is a 7 here
-        beta: the memory of the outer step, in [0, 1); with 1/2 it has none, and ``lr=1`` is plain
-            averaging of the local points
+        beta: the memory of the outer step, in [0, 1); with 1/2, the default, it has none, and
+            ``lr=1`` is plain averaging of the local points
         mode: ``"outer"``, or ``"dual"`` for replicas with different data
         process_group: whose ranks are the replicas; all of them unless given
         eta: of the dual step, ``1 − beta`` unless given; 1 keeps the last gradients alone
@@ -99,8 +101,8 @@ class Consensus:
         inner: Optimizer,
         *,
         every: int = 50,
-        lr: float = 2.0,
-        beta: float = 0.8,
+        lr: float = 1.0,
+        beta: float = 0.5,
         mode: Literal["outer", "dual"] = "outer",
         process_group: dist.ProcessGroup | None = None,
         eta: float | None = None,
