@@ -151,3 +151,20 @@ def test_the_tuned_table_of_the_readme_is_the_measured_one(task: str, name: str)
         cells = shown[row["method"]]
         assert cells[column].split()[0].strip("*") == steps_of(row)
         assert cells[column + 1] == f"{100 * row['test']['value']:.1f} %"
+
+
+def test_figures_of_replicas_in_the_docs_are_the_measured_ones() -> None:
+    page = read("docs/replicas.md")
+    for row in json.loads(read("results/heterogeneous.json"))["rows"]:
+        low, high = (100 * end for end in (min(row["test"]), max(row["test"])))
+        mean = 100 * sum(row["test"]) / len(row["test"])
+        assert re.search(rf"{mean:.1f} %(\*\*)? \({low:.1f}–{high:.1f}\)", page), row["method"]
+    for row in json.loads(read("results/communication.json"))["rows"]:
+        shown = re.search(rf"^\| {re.escape(row['method'])} \| (.*) \|$", page, re.M)
+        assert shown is not None, row["method"]
+        sent, loss, *_, slow = (cell.strip("* ") for cell in shown[1].split("|"))
+        assert sent == f"{row['bytes per step'] / 1000:.1f}"
+        assert loss == f"{row['loss']:.4f}"
+        steps = row["steps to target"]
+        seconds = None if steps is None else steps * row["seconds per step"]["10"]
+        assert slow == ("never" if seconds is None else f"{seconds:.1f}")
