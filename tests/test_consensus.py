@@ -83,7 +83,7 @@ def flat(tensors: list[Any]) -> Tensor:
 
 def simulate(world_size: int, inner_name: str, steps: int, options: dict[str, Any]) -> Any:
     """The equations of the module's docstring, rank by rank in one process."""
-    every, lr, beta = options["every"], options.get("lr", 2.0), options.get("beta", 0.8)
+    every, lr, beta = options["every"], options.get("lr", 1.0), options.get("beta", 0.5)
     eta, overlap = options.get("eta", 1 - beta), options.get("overlap", 0)
     alpha = torch.arange(1.0, world_size + 1, dtype=torch.float64)
     alpha /= alpha.sum()
@@ -143,13 +143,13 @@ def simulate(world_size: int, inner_name: str, steps: int, options: dict[str, An
 
 
 RECIPES: dict[str, dict[str, Any]] = {
-    "outer": {"every": 3},
-    "averaging": {"every": 4, "lr": 1.0, "beta": 0.5},
-    "every-step": {"every": 1, "lr": 0.5},
-    "dual": {"every": 3, "mode": "dual", "beta": 0.5},
+    "averaging": {"every": 4},
+    "outer": {"every": 3, "lr": 2.0, "beta": 0.8},
+    "every-step": {"every": 1, "lr": 0.5, "beta": 0.8},
+    "dual": {"every": 3, "mode": "dual", "lr": 2.0},
     "dual-eta": {"every": 5, "mode": "dual", "lr": 1.0, "beta": 0.0, "eta": 0.7},
-    "overlap": {"every": 4, "overlap": 2},
-    "dual-overlap": {"every": 4, "overlap": 3, "mode": "dual", "beta": 0.3},
+    "overlap": {"every": 4, "overlap": 2, "lr": 2.0, "beta": 0.8},
+    "dual-overlap": {"every": 4, "overlap": 3, "mode": "dual", "lr": 2.0, "beta": 0.3},
 }
 
 
