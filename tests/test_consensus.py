@@ -274,7 +274,7 @@ def train_in_two_parts(stop: int, steps: int, options: dict[str, Any]) -> tuple[
 
 
 RESTARTS: list[tuple[int, dict[str, Any]]] = [
-    (stop, {"every": 4, **options})
+    (stop, {"every": 4, "lr": 2.0, "beta": 0.8, **options})
     for stop in (6, 8, 9)
     for options in ({}, {"mode": "dual"}, {"mode": "dual", "overlap": 3})
 ]
