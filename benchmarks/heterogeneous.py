@@ -138,6 +138,7 @@ def rank(number: int, store: str, asked: argparse.Namespace) -> None:
     rows = study(gathered(), asked.runs, asked)
     if number == 0:
         settings = {
+            "inner optimizers": asked.inner,
             "ranks": RANKS,
             "shards": asked.shards,
             "every": asked.every,
