@@ -65,7 +65,7 @@ class Algorithm1:
         self.alpha = _weights(alpha, sub_batches)
         self.locals = [[w.detach().clone() for w in self.params] for _ in range(sub_batches)]
         self.duals = [[torch.zeros_like(w) for w in self.params] for _ in range(sub_batches)]
-        self._constants = {"beta2": beta2, "eps": eps}
+        self._constants = {"beta": rho / (rho + sigma), "beta2": beta2, "eps": eps}
         self._kinds = [_metric.kind_for(metric, w) for w in self.params]
         self._states = [
             _metric.new_state(kind, w, index)

@@ -56,20 +56,27 @@ def _with_kernel(
 
 
 def _is_plain(batch: Batch, *buffers: str) -> bool:
-    """Whether parameters of one type a kernel knows, their gradients and buffers are contiguous.
+    """Whether a kernel can read parameters, gradients and buffers off their memory as it is.
 
-    With ``map``, since two thousand tiny tensors are checked at every step. That gradients and
-    buffers are of the type of the parameters the kernels check themselves.
+    That is, whether they are of one type that it knows, contiguous, and what the memory says: a
+    negative bit would make it the opposite. Sizes that differ are an error. With ``map``, since two
+    thousand tiny tensors are checked at every step.
     """
-    dtypes = set(map(_dtype_of, batch.w))
     tensors = batch.w + batch.g
+    sizes = list(map(Tensor.numel, tensors))
     for key in buffers:
-        tensors += batch.of(key)
+        column = batch.of(key)
+        tensors += column
+        sizes += map(Tensor.numel, column)
+    if sizes != sizes[: len(batch)] * (1 + len(buffers) + 1):
+        raise RuntimeError(kernel.misfit(batch, ("grad", *buffers)))
+    dtypes = set(map(_dtype_of, tensors))
     return (
         len(dtypes) == 1
         and dtypes <= kernel.DTYPES
         and all(map(Tensor.is_contiguous, tensors))
         and set(map(type, tensors)) <= PLAIN_TYPES
+        and not any(map(Tensor.is_neg, batch.w + batch.g))
     )
 
 

@@ -66,10 +66,15 @@ typedef struct {
         return NULL;                                                                               \
     }                                                                                              \
                                                                                                    \
-    /* Returns 0, or -1 when memory for the corrections cannot be had. */                          \
-    int NAME(int64_t count, const int64_t *sizes, T *const *w, const T *const *g, T *const *m,     \
-             T *const *v, T *const *steps, double lr, double theta, double beta2, double eps,      \
-             double keep, double sign, int threads) {                                              \
+    /* Returns 0; -1 when memory for the corrections cannot be had; i + 1 when the sizes of the      \
+       i-th gradient, dual or moment are not that of its parameter, and then nothing is touched. */ \
+    int64_t NAME(int64_t count, const int64_t *sizes, const int64_t *sizes_g,                      \
+                 const int64_t *sizes_m, const int64_t *sizes_v, T *const *w, const T *const *g,   \
+                 T *const *m, T *const *v, T *const *steps, double lr, double theta, double beta2, \
+                 double eps, double keep, double sign, int threads) {                              \
+        for (int64_t i = 0; i < count; i++)                                                        \
+            if (sizes_g[i] != sizes[i] || sizes_m[i] != sizes[i] || sizes_v[i] != sizes[i])        \
+                return i + 1;                                                                      \
         T *corrections = malloc((size_t)(count ? count : 1) * sizeof(T));                          \
         if (!corrections)                                                                          \
             return -1;                                                                             \
@@ -107,5 +112,5 @@ typedef struct {
         return 0;                                                                                  \
     }
 
-DEFINE(float, badm_diagonal_float32, sqrtf)
-DEFINE(double, badm_diagonal_float64, sqrt)
+DEFINE(float, badm_diagonal_step_float32, sqrtf)
+DEFINE(double, badm_diagonal_step_float64, sqrt)

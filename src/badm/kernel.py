@@ -9,14 +9,18 @@ import ctypes
 import functools
 import importlib.util
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 from torch._compile import _disable_dynamo as not_compiled  # as torch.optim: dynamo comes late
 
 from badm.update import Batch, Settings
 
 DTYPES = {torch.float32, torch.float64}
+
+# Changes with the arguments: a library that was built from an older kernel.c is then not there.
+_SYMBOL = "badm_diagonal_step_"
 
 
 @not_compiled
@@ -29,7 +33,8 @@ def available() -> bool:
 @not_compiled
 def diagonal(batch: Batch, s: Settings) -> None:
     """One step of the diagonal metric on contiguous CPU tensors, all float32 or all float64."""
-    columns = (batch.w, batch.g, *(batch.of(key) for key in ("dual", "second_moment", "step")))
+    names = ("grad", "dual", "second_moment", "step")
+    columns = (batch.w, batch.g, *(batch.of(name) for name in names[1:]))
     dtypes = {x.dtype for column in columns for x in column}
     if len(dtypes) > 1:
         raise RuntimeError(
@@ -37,12 +42,11 @@ def diagonal(batch: Batch, s: Settings) -> None:
             + ", ".join(sorted(str(dtype) for dtype in dtypes))
         )
     addresses = [array("q", [x.data_ptr() for x in column]) for column in columns]
-    sizes = array("q", [w.numel() for w in batch.w])
+    sizes = [array("q", map(Tensor.numel, column)) for column in columns[:-1]]
     lr = float(s.lr)
     failed = _function(*dtypes)(
         len(batch),
-        sizes.buffer_info()[0],
-        *(column.buffer_info()[0] for column in addresses),
+        *(column.buffer_info()[0] for column in (*sizes, *addresses)),
         lr,
         1 - s.beta,
         s.beta2,
@@ -51,15 +55,28 @@ def diagonal(batch: Batch, s: Settings) -> None:
         -1.0 if s.maximize else 1.0,
         torch.get_num_threads(),
     )
+    if failed > 0:
+        raise RuntimeError(misfit(batch.pick([failed - 1]), names[:-1]))
     if failed:
         raise MemoryError("no memory for the step of the diagonal metric")
     # Autograd has to know that the parameters changed under it.
     torch.autograd.graph.increment_version(batch.w)
 
 
+def misfit(batch: Batch, names: Sequence[str]) -> str:
+    """Which of these has not the size of its parameter."""
+    for i, w in enumerate(batch.w):
+        for name in names:
+            x = batch.g[i] if name == "grad" else batch.states[i][name]
+            if x.numel() != w.numel():
+                shapes = f"shape {tuple(x.shape)} for a parameter of shape {tuple(w.shape)}"
+                return f"{name} of {shapes}"
+    raise AssertionError("all of them fit")
+
+
 def _function(dtype: torch.dtype) -> Callable[..., int]:
     function: Callable[..., int] = getattr(
-        _library(), f"badm_diagonal_{str(dtype).removeprefix('torch.')}"
+        _library(), f"{_SYMBOL}{str(dtype).removeprefix('torch.')}"
     )
     return function
 
@@ -71,9 +88,11 @@ def _library() -> ctypes.CDLL | None:
         return None
     library = ctypes.CDLL(found.origin)
     for dtype in ("float32", "float64"):
-        function = getattr(library, f"badm_diagonal_{dtype}")
-        function.restype = ctypes.c_int
+        if not hasattr(library, f"{_SYMBOL}{dtype}"):
+            return None
+        function = getattr(library, f"{_SYMBOL}{dtype}")
+        function.restype = ctypes.c_int64
         function.argtypes = (
-            [ctypes.c_int64] + [ctypes.c_void_p] * 6 + [ctypes.c_double] * 6 + [ctypes.c_int]
+            [ctypes.c_int64] + [ctypes.c_void_p] * 9 + [ctypes.c_double] * 6 + [ctypes.c_int]
         )
     return library

@@ -45,6 +45,9 @@ _SHIFT = 2**-11.5
 
 SIDES = ("left", "right")
 
+# What the first step adds to a state.
+KEYS = {f"{side}_{what}" for side in SIDES for what in ("covariance", "basis")}
+
 
 def new_state(index: int) -> State:
     """Before the first step there is only the date of the next refresh.
@@ -86,6 +89,12 @@ def cut(x: Tensor) -> Tensor:
     return x.view(n, down, rows, across, cols).transpose(2, 3).reshape(-1, rows, cols)
 
 
+def blocks_shape(height: int, width: int) -> tuple[int, int, int]:
+    """The shape of ``cut`` of one matrix of that size."""
+    down, across = grid(height, width)
+    return down * across, math.ceil(height / down), math.ceil(width / across)
+
+
 def join(blocks: Tensor, height: int, width: int) -> Tensor:
     """The stack of matrices of that size of which these are the blocks.
 
@@ -99,6 +108,18 @@ def join(blocks: Tensor, height: int, width: int) -> Tensor:
     rows, cols = blocks.shape[1:]
     x = blocks.view(-1, down, across, rows, cols).transpose(2, 3)
     return x.reshape(-1, down * rows, across * cols)[:, :height, :width]
+
+
+def within_range(g: Tensor) -> Tensor:
+    """Gradients scaled down, each matrix as a whole, where products of them would overflow.
+
+    Adam's second moment becomes infinite under gradients of 1e20 and its steps 0; an infinite
+    covariance would have no eigenvectors at all.
+    """
+    limit = torch.finfo(g.dtype).max ** (1 / 3)
+    largest: Tensor = torch.linalg.vector_norm(g, math.inf, dim=(-2, -1), keepdim=True)
+    within: Tensor = g * (limit / largest).clamp(max=1.0)
+    return within
 
 
 def whole(tensors: list[Tensor]) -> Tensor:

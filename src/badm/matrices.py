@@ -11,6 +11,11 @@ def as_matrix(x: Tensor) -> Tensor:
     return x if x.ndim == 2 else x.reshape(x.shape[0], -1)
 
 
+def matrix_shape(x: Tensor) -> tuple[int, int]:
+    """Rows and columns of ``as_matrix(x)``."""
+    return x.shape[0], x.numel() // x.shape[0]
+
+
 def stack(tensors: list[Tensor]) -> Tensor:
     """One alone is not copied."""
     return (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast, overload
 
@@ -90,6 +91,7 @@ class BADM(Optimizer):
             "differentiable": differentiable,
         }
         _check(defaults)
+        self._metrics: dict[int, str] = {}  # by group: in which its states were last used
         super().__init__(params, defaults)
         if not any(group["params"] for group in self.param_groups):
             raise ValueError("params must be parameters or groups of them, got empty groups")
@@ -119,9 +121,13 @@ class BADM(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._metrics = {}
         for group in self.param_groups:
             for option, value in _LATER_OPTIONS.items():
                 group.setdefault(option, value)
+            for p in group["params"]:
+                if self.state.get(p):
+                    _complete(group["metric"], p, self.state[p])
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -136,16 +142,49 @@ class BADM(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
+        for index, group in enumerate(self.param_groups):
+            if self._metrics.get(index) != group["metric"]:
+                self._renew(index)
             real, pairs, cut = self._collect(group)
-            if len(real):
-                _path(group)(real, _settings(group))
-            if len(pairs):
-                _path(group)(pairs, replace(_settings(group), metric=_metric_of_pairs(group)))
-            if len(cut):
-                # Not fused, which keeps the scale of a dual in states of its own.
-                sharded.step(cut, _settings(group), loop if group["foreach"] is False else foreach)
+            try:
+                if len(real):
+                    _path(group)(real, _settings(group))
+                if len(pairs):
+                    metric = _metric_of_pairs(group["metric"])
+                    _path(group)(pairs, replace(_settings(group), metric=metric))
+                if len(cut):
+                    # Not fused, which keeps the scale of a dual in states of its own.
+                    plain = loop if group["foreach"] is False else foreach
+                    sharded.step(cut, _settings(group), plain)
+            except (KeyError, RuntimeError) as error:
+                self._blame_a_state(group, error)
+                raise
         return loss
+
+    def _renew(self, index: int) -> None:
+        """Start the states anew that another metric has made, and warn of it if there are any."""
+        group = self.param_groups[index]
+        before, self._metrics[index] = self._metrics.get(index), group["metric"]
+        stale = [p for p in group["params"] if self.state.get(p) and self._misfit(group, p)]
+        for p in stale:
+            self.state[p] = {}
+        if stale:
+            warnings.warn(
+                f"the metric of parameter group {index} was changed from {before!r} to "
+                f"{group['metric']!r}: the state of {len(stale)} of its parameters starts anew",
+                stacklevel=4,
+            )
+
+    def _misfit(self, group: dict[str, Any], p: Tensor) -> str | None:
+        """What is wrong with the state of a parameter, if anything."""
+        metric, real = _as_real(group["metric"], p)
+        return _metric.misfit(_metric.kind_for(metric, real), real, self.state[p])
+
+    def _blame_a_state(self, group: dict[str, Any], error: Exception) -> None:
+        """Where a state does not fit its parameter, say so instead of what came of it."""
+        for i, p in enumerate(group["params"]):
+            if self.state.get(p) and (wrong := self._misfit(group, p)):
+                raise RuntimeError(f"parameter {i} of the group {wrong}") from error
 
     def _collect(self, group: dict[str, Any]) -> tuple[Batch, Batch, Batch]:
         """The parameters that have a gradient, with their states, new ones included.
@@ -166,9 +205,10 @@ class BADM(Optimizer):
                 )
             state = all_states[p]
             if p.is_complex():
-                p, g = torch.view_as_real(p), torch.view_as_real(g)
+                metric, p = _as_real(group["metric"], p)
+                g = torch.view_as_real(g.resolve_conj())
                 if not state:
-                    state.update(_new_state(_metric_of_pairs(group), p, index))
+                    state.update(_new_state(metric, p, index))
                 pairs.w.append(p)
                 pairs.g.append(g)
                 pairs.states.append(state)
@@ -194,28 +234,64 @@ class BADM(Optimizer):
         """As in any optimizer, but the state of half precision parameters stays in float32.
 
         ``Optimizer.load_state_dict`` casts state to the type of the parameters, and the dual of a
-        bfloat16 parameter would lose its small changes for good.
+        bfloat16 parameter would lose its small changes for good. A state that does not fit the
+        parameters is refused before anything is loaded. The metric is taken over with all other
+        options of a group, and a warning says so where it is another one.
         """
         seen: dict[str, Any] = {}
 
+        def check(_: Optimizer, loaded: dict[str, Any]) -> None:
+            seen.update(loaded)
+            self._check_loaded(loaded)
+
         def keep_precision(_: Optimizer) -> None:
-            saved_ids = [i for group in seen["param_groups"] for i in group["params"]]
-            params = [p for group in self.param_groups for p in group["params"]]
-            for saved_id, p in zip(saved_ids, params, strict=True):
+            for metric, saved, p in self._loaded_states(seen):
                 dtype = _metric.state_dtype(p).to_real()
-                for key, value in seen["state"].get(saved_id, {}).items():
+                for key, value in saved.items():
                     if isinstance(value, Tensor):
                         self.state[p][key] = value.to(p.device, dtype, copy=True)
+                _complete(metric, p, self.state[p])
 
         # Last before loading, to see what the hooks of others have made of the argument; first
         # after it, to leave them the last word.
-        before = self.register_load_state_dict_pre_hook(lambda _, loaded: seen.update(loaded))
+        before = self.register_load_state_dict_pre_hook(check)
         after = self.register_load_state_dict_post_hook(keep_precision, prepend=True)
+        old = [group["metric"] for group in self.param_groups]
         try:
             super().load_state_dict(state_dict)
         finally:
             before.remove()
             after.remove()
+        self._metrics = {}
+        for index, (was, group) in enumerate(zip(old, self.param_groups, strict=True)):
+            if was != group["metric"]:
+                warnings.warn(
+                    f"the loaded state is of metric={group['metric']!r}, and parameter group "
+                    f"{index} takes that over from its metric={was!r}",
+                    stacklevel=3,
+                )
+
+    def _loaded_states(
+        self, loaded: dict[str, Any]
+    ) -> Iterator[tuple[str, dict[str, Any], Tensor]]:
+        """Metric, state and parameter for each state in a state dict."""
+        for saved, group in zip(loaded["param_groups"], self.param_groups, strict=True):
+            for saved_id, p in zip(saved["params"], group["params"], strict=True):
+                if state := loaded["state"].get(saved_id):
+                    yield saved.get("metric", group["metric"]), state, p
+
+    def _check_loaded(self, loaded: dict[str, Any]) -> None:
+        numbers = [len(group["params"]) for group in self.param_groups]
+        if [len(group["params"]) for group in loaded["param_groups"]] != numbers:
+            return  # torch has a message for that
+        index = {p: i for i, p in enumerate(p for g in self.param_groups for p in g["params"])}
+        for metric, saved, p in self._loaded_states(loaded):
+            _metric.check_name(metric)
+            state = dict(saved)
+            _complete(metric, p, state)
+            metric, real = _as_real(metric, p)
+            if wrong := _metric.misfit(_metric.kind_for(metric, real), real, state):
+                raise ValueError(f"state_dict does not fit: parameter {index[p]} {wrong}")
 
 
 def penalties(group: dict[str, Any]) -> tuple[float, float]:
@@ -245,8 +321,22 @@ def _new_state(metric: str, p: Tensor, index: int) -> dict[str, Any]:
     return {"dual": _metric.zeros(kind, p), **_metric.new_state(kind, p, index)}
 
 
-def _metric_of_pairs(group: dict[str, Any]) -> str:
-    return "euclidean" if group["metric"] == "euclidean" else "diagonal"
+def _complete(metric: str, p: Tensor, state: dict[str, Any]) -> None:
+    """Add to a state what it has not from the time before the metric kept it."""
+    metric, p = _as_real(metric, p)
+    if _metric.kind_for(metric, p) == "spectral" and "peak" not in state:
+        state.update(_metric.new_state("spectral", p, 0))
+
+
+def _as_real(metric: str, p: Tensor) -> tuple[str, Tensor]:
+    """A parameter as real numbers, and its metric then: complex ones are pairs, and no matrices."""
+    if not p.is_complex():
+        return metric, p
+    return _metric_of_pairs(metric), torch.view_as_real(p)
+
+
+def _metric_of_pairs(metric: str) -> str:
+    return "euclidean" if metric == "euclidean" else "diagonal"
 
 
 def _settings(group: dict[str, Any]) -> Settings:

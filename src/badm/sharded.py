@@ -23,7 +23,7 @@ from torch import Tensor
 from badm.matrices import as_matrix
 from badm.metric import kind_for, spectral_scale
 from badm.orthogonal import orthogonalize
-from badm.update import Batch, Settings, decay, descend, in_dtype_of, memory
+from badm.update import Batch, Settings, alive, decay, descend, in_dtype_of, memory
 
 Step = Callable[[Batch, Settings], None]
 
@@ -77,12 +77,22 @@ def _spectral(batch: Batch, s: Settings) -> None:
     for group, indices in _groups(batch.w):
         shapes = [batch.w[i].shape for i in indices]
         if group is None:
-            done = [_directly(u[i], batch.w[i]) for i in indices]
+            done, sizes = zip(*[_directly(u[i], batch.w[i]) for i in indices], strict=True)
+            largest = torch.stack(sizes)
         else:
-            done = _shared_out([u[i] for i in indices], shapes, group)
-        for i, direction in zip(indices, done, strict=True):
-            x[i] = direction.mul_(spectral_scale(batch.w[i]))
+            done = tuple(_shared_out([u[i] for i in indices], shapes, group))
+            largest = _largest([u[i] for i in indices], group)
+        parts = alive(largest, [own.states[i]["peak"] for i in indices], s.beta)
+        for i, direction, part in zip(indices, done, parts.unbind(), strict=True):
+            x[i] = direction.mul_(spectral_scale(batch.w[i]) * part)
     descend(own.w, in_dtype_of(own.w, x), s.lr)
+
+
+def _largest(parts: list[Tensor], group: dist.ProcessGroup) -> Tensor:
+    """``max |u|`` of each matrix of which these are this rank's parts."""
+    largest = torch.stack([x.abs().amax() if x.numel() else x.new_zeros(()) for x in parts])
+    dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
+    return largest
 
 
 def _kronecker(batch: Batch, s: Settings, plain: Step) -> None:
@@ -110,14 +120,17 @@ def _groups(params: Sequence[Any]) -> Iterator[tuple[dist.ProcessGroup | None, l
     yield from groups.items()
 
 
-def _directly(u: Tensor, p: Any) -> Tensor:
-    """One matrix as a whole on every rank, for parameters that are cut in some other way."""
+def _directly(u: Tensor, p: Any) -> tuple[Tensor, Tensor]:
+    """One matrix as a whole on every rank, for parameters that are cut in some other way.
+
+    Returns this rank's part of it, orthogonalised, and ``max |u|``.
+    """
     from torch.distributed.tensor import DTensor
 
     matrix = DTensor.from_local(
         u, p.device_mesh, p.placements, shape=p.shape, stride=p.stride(), run_check=False
     ).full_tensor()
-    return _part_of(orthogonalize(as_matrix(matrix)).view(p.shape), p)
+    return _part_of(orthogonalize(as_matrix(matrix)).view(p.shape), p), matrix.abs().amax()
 
 
 def _part_of(x: Tensor, p: Any) -> Tensor:

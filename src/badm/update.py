@@ -11,6 +11,7 @@ Nothing here waits for a device: ``lr`` may be a tensor, and every step count is
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,14 @@ from torch import Tensor
 
 from badm import kronecker
 from badm.matrices import as_matrix, stack, unstack
-from badm.metric import State, bias_correction, kind_for, second_moment_scale, spectral_scale
+from badm.metric import (
+    State,
+    bias_correction,
+    kind_for,
+    liveliness,
+    second_moment_scale,
+    spectral_scale,
+)
 from badm.orthogonal import orthogonalize
 
 # Equal shapes are stacked up to this many elements: beyond, a matrix keeps the cores busy alone.
@@ -84,7 +92,7 @@ def _direction(kind: str, g: Tensor, state: State, s: Settings) -> Tensor:
     if kind == "kronecker":
         left, right = kronecker.bases([state])
         matrix = as_matrix(g)
-        blocks = kronecker.cut(matrix[None])
+        blocks = kronecker.cut(kronecker.within_range(matrix[None]))
         x = _direction("diagonal", kronecker.rotate(blocks, left, right), state, s)
         x = kronecker.rotate_back(x, left, right)
         kronecker.follow([state], blocks, s.beta2)
@@ -97,7 +105,8 @@ def _direction(kind: str, g: Tensor, state: State, s: Settings) -> Tensor:
         return u
     if kind == "diagonal":
         return u / second_moment_scale(state, g, s.beta2, s.eps)
-    return spectral_scale(u) * orthogonalize(as_matrix(u)).reshape(u.shape)
+    part = liveliness(u.detach().abs().amax(), state["peak"], s.beta)
+    return spectral_scale(u) * part * orthogonalize(as_matrix(u)).reshape(u.shape)
 
 
 def foreach(batch: Batch, s: Settings) -> None:
@@ -148,15 +157,30 @@ def _foreach_spectral(batch: Batch, s: Settings) -> None:
         part = batch.pick(indices)
         shape = part.w[0].shape
         u = stack(memory(part.g, part.of("dual"), s.beta))
-        x = orthogonalize(u).mul_(spectral_scale(part.w[0]))
+        scale = spectral_scale(part.w[0]) * alive(largest(u), part.of("peak"), s.beta)
+        x = orthogonalize(u).mul_(scale[:, None, None])
         descend(part.w, unstack(x, shape), s.lr)
+
+
+def largest(u: Tensor) -> Tensor:
+    """``max |u|`` of each matrix in a stack."""
+    norm: Tensor = torch.linalg.vector_norm(u, math.inf, dim=(-2, -1))
+    return norm
+
+
+def alive(largest: Tensor, peaks: list[Tensor], beta: float) -> Tensor:
+    """The liveliness of each matrix in a stack, its peak brought up to date."""
+    peak = torch.stack(peaks)
+    part = liveliness(largest, peak, beta)
+    torch._foreach_copy_(peaks, list(peak.unbind()))
+    return part
 
 
 def _foreach_kronecker(batch: Batch, s: Settings) -> None:
     for indices in _stacks(batch):
         part = batch.pick(indices)
         left, right = kronecker.bases(part.states)
-        g = stack(part.g)
+        g = kronecker.within_range(stack(part.g))
         blocks = kronecker.cut(g)
         rotated = kronecker.rotate(blocks, left, right)
         of_each = list(torch.split(rotated, len(blocks) // len(part)))
