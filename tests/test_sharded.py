@@ -125,6 +125,66 @@ def test_fsdp2_equals_one_process(shape: tuple[int, ...]) -> None:
         assert_equal_to_one_process(trained)
 
 
+LAYERS: dict[str, list[tuple[torch.dtype, int, int]]] = {
+    "one float64 matrix": [(torch.float64, 6, 5)],
+    "one bfloat16 matrix": [(torch.bfloat16, 6, 5)],
+    "float64 beside a float32": [(torch.float64, 6, 5), (torch.float32, 5, 5)],
+    "bfloat16 beside a float64 of two rows": [(torch.bfloat16, 5, 5), (torch.float64, 2, 5)],
+    "all of them": [
+        (torch.float32, 3, 4),
+        (torch.bfloat16, 4, 3),
+        (torch.float64, 1, 4),
+        (torch.float64, 7, 1),
+        (torch.float64, 2, 2),
+        (torch.float16, 9, 4),
+    ],
+}
+
+
+def layers_of(name: str) -> nn.ModuleList:
+    torch.manual_seed(0)
+    return nn.ModuleList(
+        nn.Linear(columns, rows, dtype=dtype) for dtype, rows, columns in LAYERS[name]
+    )
+
+
+def drive_layers(layers: nn.ModuleList, foreach: bool | None) -> None:
+    """The same samples on every rank, so that the mean of the gradients is exact in any type."""
+    optimizer = BADM(layers.parameters(), lr=0.01, foreach=foreach)
+    for step in range(4):
+        optimizer.zero_grad()
+        for layer in layers:
+            generator = torch.Generator().manual_seed(step)
+            x = torch.randn(3, layer.in_features, generator=generator).to(layer.weight.dtype)
+            layer(x).square().sum().backward()
+        optimizer.step()
+
+
+def with_layers_of_several_types() -> dict[str, list[Tensor]]:
+    mesh = init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),))
+    trained = {}
+    for name in LAYERS:
+        layers = layers_of(name)
+        for layer in layers:
+            fully_shard(layer, mesh=mesh)
+        drive_layers(layers, foreach=None)
+        trained[name] = whole(layers)
+    return trained
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_matrices_of_any_type_are_shared_out_also_where_a_rank_gets_none(ranks: int) -> None:
+    for trained in on_ranks(ranks, with_layers_of_several_types):
+        for name, params in trained.items():
+            alone = layers_of(name)
+            drive_layers(alone, foreach=False)
+            for found, expected in zip(params, alone.parameters(), strict=True):
+                assert found.dtype == expected.dtype
+                assert not torch.equal(found, torch.zeros_like(found))
+                near = 8 * torch.finfo(found.dtype).eps
+                torch.testing.assert_close(found, expected.detach(), rtol=near, atol=near)
+
+
 def save_half_way(folder: str) -> None:
     for metric in METRICS:
         model = sharded_net((int(os.environ["WORLD_SIZE"]),))

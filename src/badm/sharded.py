@@ -73,8 +73,8 @@ def _spectral(batch: Batch, s: Settings) -> None:
     g = list(torch._foreach_neg(own.g)) if s.maximize else own.g
     u = memory(in_dtype_of(duals, g), duals, s.beta)
     decay(own.w, s)
-    x: list[Tensor] = [torch.empty(0)] * len(u)
-    for group, indices in _groups(batch.w):
+    x: dict[int, Tensor] = {}
+    for group, indices in _groups(batch.w, u):
         shapes = [batch.w[i].shape for i in indices]
         if group is None:
             done, sizes = zip(*[_directly(u[i], batch.w[i]) for i in indices], strict=True)
@@ -85,7 +85,7 @@ def _spectral(batch: Batch, s: Settings) -> None:
         parts = alive(largest, [own.states[i]["peak"] for i in indices], s.beta)
         for i, direction, part in zip(indices, done, parts.unbind(), strict=True):
             x[i] = direction.mul_(spectral_scale(batch.w[i]) * part)
-    descend(own.w, in_dtype_of(own.w, x), s.lr)
+    descend(own.w, in_dtype_of(own.w, [x[i] for i in range(len(u))]), s.lr)
 
 
 def _largest(parts: list[Tensor], group: dist.ProcessGroup) -> Tensor:
@@ -108,16 +108,22 @@ def _kronecker(batch: Batch, s: Settings, plain: Step) -> None:
     torch._foreach_add_(own.w, in_dtype_of(own.w, parts))
 
 
-def _groups(params: Sequence[Any]) -> Iterator[tuple[dist.ProcessGroup | None, list[int]]]:
-    """Matrices whose rows are cut over one group of ranks, by group; None: cut otherwise."""
-    groups: dict[dist.ProcessGroup | None, list[int]] = {}
-    for i, p in enumerate(params):
+def _groups(
+    params: Sequence[Any], u: Sequence[Tensor]
+) -> Iterator[tuple[dist.ProcessGroup | None, list[int]]]:
+    """Matrices whose rows are cut over one group of ranks, by group; None: cut otherwise.
+
+    By type, too: what is exchanged at once is one vector, and the ranks must agree on its type.
+    """
+    groups: dict[tuple[dist.ProcessGroup | None, torch.dtype], list[int]] = {}
+    for i, (p, part) in enumerate(zip(params, u, strict=True)):
         cut = [d for d, place in enumerate(p.placements) if not place.is_replicate()]
         by_rows = len(cut) == 1 and type(p.placements[cut[0]]).__name__ == "Shard"
         by_rows = by_rows and p.placements[cut[0]].is_shard(0)
         group = p.device_mesh.get_group(cut[0]) if by_rows else None
-        groups.setdefault(group, []).append(i)
-    yield from groups.items()
+        groups.setdefault((group, part.dtype), []).append(i)
+    for (group, _), indices in groups.items():
+        yield group, indices
 
 
 def _directly(u: Tensor, p: Any) -> tuple[Tensor, Tensor]:
@@ -153,14 +159,16 @@ def _shared_out(
     # There: to each rank its matrices' rows. Back: from each rank the rows of its matrices.
     there = [sum(sizes[i][me] for i in of[rank]) for rank in ranks]
     back = [sum(sizes[i][rank] for i in mine) for rank in ranks]
-    rows = _exchange([u[i] for rank in ranks for i in of[rank]], there, back, group)
+    none = u[0].new_empty(0)  # gives its type to what a rank without matrices sends
+    rows = _exchange([none, *(u[i] for rank in ranks for i in of[rank])], there, back, group)
     pieces = iter(torch.split(rows, [sizes[i][rank] for rank in ranks for i in mine]))
     by_rank = [[next(pieces) for _ in mine] for _ in ranks]
     done = []
     for place, i in enumerate(mine):
         matrix = torch.cat([of_rank[place] for of_rank in by_rank]).view(shapes[i])
         done.append(torch.split(orthogonalize(as_matrix(matrix)).reshape(-1), sizes[i]))
-    rows = _exchange([parts[rank] for rank in ranks for parts in done], back, there, group)
+    parted = [parts[rank] for rank in ranks for parts in done]
+    rows = _exchange([none, *parted], back, there, group)
     pieces = iter(torch.split(rows, [sizes[i][me] for rank in ranks for i in of[rank]]))
     x = {i: next(pieces) for rank in ranks for i in of[rank]}
     return [x[i].view(part.shape) for i, part in enumerate(u)]
@@ -169,7 +177,7 @@ def _shared_out(
 def _exchange(
     tensors: list[Tensor], sent: list[int], received: list[int], group: dist.ProcessGroup
 ) -> Tensor:
-    flat = torch.cat([x.reshape(-1) for x in tensors]) if tensors else torch.empty(0)
+    flat = torch.cat([x.reshape(-1) for x in tensors])
     result = flat.new_empty(sum(received))
     dist.all_to_all_single(result, flat, received, sent, group=group)
     return result
