@@ -199,6 +199,47 @@ def test_lagrangian_is_its_definition() -> None:
         )
 
 
+@pytest.mark.parametrize("start", ["gradient", "zero"])
+@pytest.mark.parametrize("batches", [1, 4])
+def test_both_bounds_have_the_constants_of_the_theorem(batches: int, start: str) -> None:
+    # δ/(2σ) − (σ/10) Σ α_s(…) for the descent, 12δ + 24σ(L − F*)/k for the rate: no looser ones.
+    problem = make(LeastSquares)
+    certificate = Certificate.of(
+        problem,
+        divide(batches=batches),
+        rho=1.0,
+        steps=20,
+        start=start,  # type: ignore[arg-type]
+    )
+    delta, sigma, least = certificate.delta, certificate.sigma, certificate.minimum.value
+    assert sigma == 5 * max(problem.eta, 1.0)
+    begin = certificate.lagrangian[0 if start == "gradient" else 1].item()
+    for k in range(1, 21):
+        decrease = sigma / 10 * (certificate.spread[k] + certificate.movement[k]).item()
+        assert certificate.allowed[k - 1].item() == pytest.approx(delta / (2 * sigma) - decrease)
+        rate = 12 * delta + 24 * sigma * (begin - least) / k
+        assert certificate.bound[k - 1].item() == pytest.approx(rate)
+    # A run whose gradients are just above the bound is one that breaks it.
+    at_bound = torch.cat([certificate.bound[:1], certificate.bound])
+    assert replace(certificate, gradient=0.999 * at_bound).holds
+    assert not replace(certificate, gradient=1.001 * at_bound).holds
+
+
+def test_delta_is_a_hundred_times_the_square_of_the_largest_gap() -> None:
+    problem, partition = make(LeastSquares), divide(batches=4)
+    certificate = Certificate.of(problem, partition, rho=1.0, steps=1, start="zero")
+    batches = list(partition.batches())
+    wholes = [torch.cat(column) for column in zip(*batches, strict=True)]
+    start = torch.zeros(5, dtype=torch.float64)  # the only point that is visited
+    gaps = [
+        float((problem.gradient(start, whole) - problem.gradient(start, part)).norm())
+        for batch in batches
+        for part, whole in zip(batch, wholes, strict=True)
+    ]
+    assert certificate.delta_visited == pytest.approx(100 * max(gaps) ** 2)
+    assert certificate.delta == pytest.approx(certificate.delta_visited)
+
+
 def test_a_false_certificate_is_reported_as_violated() -> None:
     certificate = Certificate.of(make(LeastSquares), divide(batches=4), rho=1.0, steps=50)
     assert certificate.holds

@@ -98,6 +98,24 @@ class Summed(Side):
         return super().loss(model, batch) * len(batch[1])
 
 
+class Hasty(Side):
+    """A walk at constant speed past the best place: long steps are soon near it, never there."""
+
+    name = "hasty"
+
+    def model(self, splits: Splits) -> nn.Module:
+        model = nn.Linear(1, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        return model
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return -model.weight.sum()
+
+    def evaluate(self, model: nn.Module, split: Any) -> Mapping[str, float]:
+        way = model.weight.item()
+        return {"accuracy": 0.0 if way < 0.5 else 1.0 if way < 1.5 else 0.8, "loss": -way}
+
+
 class First(Side):
     name = "first"
 

@@ -369,6 +369,31 @@ def test_defaults_of_torch_are_those_of_torch(name: str) -> None:
     assert ours.defaults == theirs
 
 
+# As the authors of each state it; peers.py says why where it is not what a package has by default.
+STATED: dict[str, dict[str, Any]] = {
+    "adamw": {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01},
+    "qhm": {"lr": 0.1, "momentum": 0.999, "nu": 0.7, "weight_decay": 0.0},
+    "soap": {
+        "lr": 3e-3,
+        "betas": (0.95, 0.95),
+        "eps": 1e-8,
+        "weight_decay": 0.01,
+        "precondition_frequency": 10,
+        "max_precondition_dim": 10_000,
+    },
+    "lion": {"lr": 1e-4, "betas": (0.9, 0.99), "weight_decay": 0.1},
+    "adan": {"lr": 1e-3, "betas": (0.98, 0.92, 0.99), "eps": 1e-8, "weight_decay": 0.02},
+}
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_peers_run_with_the_settings_their_authors_state(name: str) -> None:
+    """Not only in the table of defaults: in the groups that the optimizer steps with."""
+    trainer = trainer_of(METHODS[name], model())
+    (group,) = trainer.optimizer.param_groups  # type: ignore[attr-defined]
+    assert {option: group[option] for option in STATED[name]} == STATED[name]
+
+
 # What the paper states goes to its own algorithm; the rest gets its learning rate.
 @pytest.mark.parametrize("name", ["badm-printed", "badm-diagonal"])
 def test_the_papers_penalties(name: str) -> None:

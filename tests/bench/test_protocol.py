@@ -118,6 +118,19 @@ def test_the_search_can_be_for_the_fewest_steps(tmp_path: Path) -> None:
         assert steps[entry.setting["lr"]] == min(steps.values())  # type: ignore[type-var]
 
 
+@pytest.mark.parametrize(("objective", "chosen"), [("score", 0.0949), ("steps", 0.949)])
+def test_the_objective_decides_where_score_and_steps_disagree(
+    tmp_path: Path, objective: Any, chosen: float
+) -> None:
+    """Long steps are at the target first, and shorter ones end with the better score."""
+    plan = replace(PLAN, tasks=(f"{TASKS}:hasty",), methods=("sgd",), objective=objective)
+    (entry,) = compare(plan, tmp_path).entries
+    tried = {trial.setting["lr"]: (trial.score, trial.steps_to_target) for trial in entry.tried}
+    assert tried == {0.00949: (0.0, float("inf")), 0.0949: (1.0, 6), 0.949: (0.8, 2)}
+    assert entry.setting is not None
+    assert entry.setting["lr"] == chosen
+
+
 def test_for_a_sum_methods_that_step_as_the_gradient_does_search_lower(
     tmp_path: Path, compared: tuple[Path, Record]
 ) -> None:
