@@ -233,6 +233,7 @@ def config_of(
 ) -> Config:
     setting = method.setting(more.pop("setting", {}))
     steps = steps or task.steps
+    more.setdefault("method_version", method.identity)
     return Config(task.name, "1", task.scale, steps, method.name, setting, seed, **more)
 
 

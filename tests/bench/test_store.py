@@ -32,6 +32,10 @@ OTHER: dict[str, Any] = {
     "schedule": "linear",
     "test": False,
     "after": CONFIG,
+    "method_version": "1",
+    "data": "0123456789abcdef",
+    "threads": 2,
+    "engine": 2,
 }
 
 

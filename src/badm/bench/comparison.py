@@ -123,6 +123,8 @@ class TaskFacts:
     target: float | None
     synthetic: bool
     notes: list[str] = field(default_factory=list)
+    version: str = ""  # older files do not say
+    data: str = ""  # what tells its data files from others; nothing where it has none
 
 
 def score_of(task: TaskFacts) -> Score:
@@ -135,6 +137,7 @@ class MethodFacts:
     name: str
     description: str
     family: str
+    version: str = ""  # with that of the package its code is from; older files do not say
 
 
 @dataclass(frozen=True)

@@ -124,18 +124,15 @@ class Contest:
         return self.search
 
     def _config(self, setting: Setting, seed: int, *, test: bool) -> Config:
-        task = self.found.task
-        return Config(
-            task.name,
-            self.found.version,
-            self.plan.scale,
-            self.steps,
-            self.method.name,
+        return self.found.config(
+            self.method,
             setting,
             seed,
-            self.plan.schedule,
-            test,
-            None if self.before is None else self.before.entry.finals[seed],
+            steps=self.steps,
+            schedule=self.plan.schedule,
+            test=test,
+            after=None if self.before is None else self.before.entry.finals[seed],
+            threads=self.plan.threads,
         )
 
     def _fault_before(self, seed: int) -> str:

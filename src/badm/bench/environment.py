@@ -1,9 +1,11 @@
-"""Where a run took place: versions, machine, threads; and what it took of memory."""
+"""Where a run took place: versions, commit, machine, threads; and what it took of memory."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
+import subprocess
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,6 +14,9 @@ from typing import Any
 import torch
 
 import badm
+
+CHANGED = ", with changes"  # that are not in the commit
+GIT_SECONDS = 20.0  # for git to answer, on a slow disk
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "optuna", "pytorch_optimizer", "schedulefree")
 
@@ -31,7 +36,7 @@ def environment() -> dict[str, Any]:
     """What a reader of a result wants to know of the machine; no names of people or hosts.
 
     >>> sorted(environment())
-    ['cores', 'packages', 'platform', 'processor', 'python', 'threads']
+    ['commit', 'cores', 'packages', 'platform', 'processor', 'python', 'threads']
     """
     return {
         "python": platform.python_version(),
@@ -40,7 +45,38 @@ def environment() -> dict[str, Any]:
         "cores": cores(),
         "threads": torch.get_num_threads(),
         "packages": packages(),
+        "commit": commit(),
     }
+
+
+@cache
+def commit() -> str | None:
+    """The commit of badm that this process runs, if it runs from a checkout and git can say."""
+    return commit_of(Path(badm.__file__).resolve().parent)
+
+
+def commit_of(package: Path) -> str | None:
+    """The commit that a package was checked out at, marked where its source is not as committed.
+
+    A package that is installed may lie in a checkout as well: that of somebody's project.
+    """
+    root = package.parents[1]
+    if package.parent.name != "src" or not (root / ".git").exists():
+        return None
+    command = ["git", "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--", "src"]
+    others = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        said = subprocess.run(
+            command, cwd=root, env=others, capture_output=True, timeout=GIT_SECONDS, check=True
+        ).stdout.decode(errors="replace")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    lines = said.splitlines()
+    named = [line.split()[-1] for line in lines if line.startswith("# branch.oid ")]
+    if not named or not re.fullmatch(r"[0-9a-f]{40,64}", named[0]):  # "(initial)" has none yet
+        return None
+    changed = any(not line.startswith("#") for line in lines)
+    return f"{named[0]}{CHANGED if changed else ''}"
 
 
 def cores() -> int:

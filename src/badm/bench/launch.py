@@ -134,6 +134,7 @@ def _rank(order: Order) -> None:
     config = Config.of(order.config)
     options = Options(order.checkpoint_seconds, order.keep_weights)
     found, method = tasks.find(order.source, order.scale), methods.find(config.method)
+    found.confirm(config)
     run_on(gathered(), config, found.task, method, Store(order.folder), options)
 
 

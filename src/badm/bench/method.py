@@ -30,6 +30,7 @@ from typing import Any, Literal, Protocol
 
 from torch import Tensor, nn
 
+from badm.bench.environment import packages
 from badm.bench.paper import Paper
 
 Setting = dict[str, Any]  # of numbers, strings and booleans: it is written to files as it is
@@ -133,6 +134,25 @@ class Method:
     defaults: Mapping[str, Any]
     space: Space
     paper: Callable[[Paper], Setting] | None = None
+    # To be changed by whatever changes the results: old runs are then not reused.
+    version: int | str = 1
+    package: str = ""  # of others, whose code does the steps: its version counts as well
+
+    @property
+    def identity(self) -> str:
+        """The version, and that of the package: what tells runs with this code from others.
+
+        >>> from badm.bench.methods import find
+        >>> find("adam").identity
+        '1'
+        >>> find("soap").identity  # doctest: +SKIP
+        '1, pytorch_optimizer 4.1.0'
+        """
+        if not self.package:
+            return str(self.version)
+        # What follows a plus says how a package was built, for example for which GPU.
+        installed = packages().get(self.package, "missing").partition("+")[0]
+        return f"{self.version}, {self.package} {installed}"
 
     def ranks(self, setting: Setting) -> int:
         """How many processes a run takes."""
@@ -203,13 +223,17 @@ def optimizer_method(
     space: Space,
     family: Family = "peer",
     paper: Callable[[Paper], Setting] | None = None,
+    version: int | str = 1,
+    package: str = "",
 ) -> Method:
     """The method of an optimizer that ``make(module, **setting)`` gives."""
 
     def build(problem: Problem, setting: Setting) -> Trainer:
         return OptimizerTrainer(make(problem.module, **setting))
 
-    return Method(name, description, family, build, defaults, space, paper)
+    return Method(
+        name, description, family, build, defaults, space, paper, version=version, package=package
+    )
 
 
 def trainable(module: nn.Module) -> list[nn.Parameter]:

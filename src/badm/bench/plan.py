@@ -43,10 +43,14 @@ class Plan:
     target: float | None = None  # instead of the task's own
     steps: int | None = None  # instead of the task's own
     reference: str = ""  # the method that the others are tested against
+    threads: int = 1  # of each run: sums in another order are other numbers
 
     @property
     def key(self) -> str:
-        text = json.dumps(asdict(self), sort_keys=True)
+        plain = asdict(self)
+        if self.threads == 1:  # the records of older versions do not say
+            del plain["threads"]
+        text = json.dumps(plain, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -50,7 +50,7 @@ class Comparing:
             plan,
             datetime.now(timezone.utc).isoformat(timespec="seconds"),
             _task_facts(plan, self.contests),
-            [MethodFacts(m.name, m.description, m.family) for m in chosen],
+            [MethodFacts(m.name, m.description, m.family, m.identity) for m in chosen],
             [contest.entry for contest in self.contests],
         )
 
@@ -196,5 +196,7 @@ def _task_facts(plan: Plan, contests: Sequence[Contest]) -> list[TaskFacts]:
             task.batch_size,
             contest.target,
             synthetic=False,  # the runs will tell
+            version=contest.found.version,
+            data=contest.found.data,
         )
     return list(facts.values())

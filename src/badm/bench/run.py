@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
+import torch
+
 from badm.bench import store
 from badm.bench.journal import BadCheckpoint
 from badm.bench.method import Method
+from badm.bench.neighbours import imports_of
 from badm.bench.store import Config, Run, Store, StoreError
 from badm.bench.task import Task
 from badm.bench.team import ALONE, Team
@@ -61,7 +64,10 @@ def run_on(
 
 
 def _check(team: Team, config: Config, method: Method) -> None:
-    """As many ranks as the method wants, and all of them for the same run."""
+    """As many threads and ranks as the run is filed under, and all ranks for the same run."""
+    threads = torch.get_num_threads()
+    if config.threads != threads:
+        raise ValueError(f"the run is to have {config.threads} threads, and torch has {threads}")
     wanted = method.ranks(dict(config.setting))
     if wanted != team.size:
         raise ValueError(f"{config.method} is to have {wanted} ranks, and there are {team.size}")
@@ -71,7 +77,7 @@ def _check(team: Team, config: Config, method: Method) -> None:
 def _train(
     team: Team, config: Config, task: Task, method: Method, folder: Store, options: Options
 ) -> None:
-    with Training(config, task, method, folder, options, team) as training:
+    with imports_of(task), Training(config, task, method, folder, options, team) as training:
         training.go()
 
 

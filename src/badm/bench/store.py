@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from filelock import FileLock, Timeout
 from badm.bench.plain import finite
 
 SCHEMA = 1
+# To be raised by whatever changes the results of all methods: seeds, batches, schedules.
+ENGINE = 1
 NAN = float("nan")
 
 Outcome = Literal["finished", "diverged", "failed", "cannot"]
@@ -53,10 +56,20 @@ class Config:
     schedule: str = "constant"
     test: bool = True  # whether the test split is read at the end; never in a search
     after: Config | None = None  # the run whose weights this one starts from
+    # Older run files have none of these. The defaults are what they say, and are in no key.
+    method_version: str = ""  # of its code and of the package that has it; not known of older runs
+    data: str = ""  # what tells the data files from others; nothing where there are none
+    threads: int = 1
+    engine: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value in self.setting.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{name} of {self.method} must be a finite number, got {value}")
 
     @property
     def key(self) -> str:
-        text = json.dumps({"schema": SCHEMA, **self.plain()}, sort_keys=True)
+        text = json.dumps({"schema": SCHEMA, **_told(self.plain())}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def plain(self) -> dict[str, Any]:
@@ -66,6 +79,15 @@ class Config:
     def of(cls, plain: Mapping[str, Any]) -> Config:
         after = plain["after"]
         return cls(**{**plain, "after": None if after is None else cls.of(after)})
+
+
+_LATER = {"method_version": "", "data": "", "threads": 1, "engine": 1}
+
+
+def _told(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration without what older run files do not say, so that their keys stay theirs."""
+    told = {k: v for k, v in config.items() if k not in _LATER or v != _LATER[k]}
+    return {**told, "after": config["after"] and _told(config["after"])}
 
 
 @dataclass(frozen=True)
@@ -286,7 +308,7 @@ def read(path: Path) -> Run:
             result = Result(**rest.pop()["result"])
         points = [Point(**fields) for fields in rest]
         run = Run(path, config, first["environment"], first["facts"], points, result)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{path}: not as a run file should be ({error})") from None
     if first.get("key") != config.key or config.key not in path.name:
         raise StoreError(f"{path}: the configuration does not fit its key {first.get('key')}")

@@ -31,6 +31,13 @@ from badm.bench.statistics import (
 )
 from badm.bench.store import NAN, Run, Store, StoreError
 
+# What may differ between the runs of a comparison without a difference in their keys.
+ALIKE = {
+    "packages": "with the same versions of the packages",
+    "commit": "at the same commit of badm",
+    "processor": "on the same kind of processor",
+}
+
 
 @dataclass(frozen=True)
 class _Finals:
@@ -63,8 +70,11 @@ def summarise(record: Record, store: Store) -> Comparison:
     rows = _tested([_row(one, record) for one in finals], record)
     runs = [run for one in finals for run in one.runs.values() if run.config.seed in _seeds(record)]
     environments = [run.environment for run in runs]
-    if any(environment["packages"] != environments[0]["packages"] for environment in environments):
-        notes.append("Not all runs were made with the same versions of the packages.")
+    notes += [
+        f"Not all runs were made {alike}."
+        for fact, alike in ALIKE.items()
+        if any(one.get(fact) != environments[0].get(fact) for one in environments)
+    ]
     times = {method.name: _times(method.name, rows, facts) for method in record.methods}
     reference = record.plan.reference
     return Comparison(

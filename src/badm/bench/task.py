@@ -77,6 +77,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
@@ -166,6 +167,10 @@ class Task(ABC):
     after: str | None = None  # the task whose weights this one starts from
     exhibit_at: Sequence[float] = (1.0,)  # when to call exhibits, as parts of all steps
     paper: Paper | None = None
+    # The files and folders that ``data`` reads, as ``open`` takes them: where one of them holds
+    # something else, old runs are not reused.
+    data_files: Sequence[str | Path] = ()
+    dataset_name: str = ""  # of `badm data list`: its files count too, but at ``smoke`` scale
     # To be changed by whatever changes the results: old runs are then not reused.
     version: int | str = 1
 

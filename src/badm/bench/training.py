@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from badm.bench import seeds, store
+from badm.bench.data_files import identity
 from badm.bench.dealing import Dealer
 from badm.bench.environment import environment, forget_peak_memory, peak_memory
 from badm.bench.faults import MethodFailed, TaskError, blame, method_at_work
@@ -87,6 +88,8 @@ class Training:
         forget_peak_memory()
 
         self.splits = splits_of(task)
+        if config.data and identity(task) != config.data:
+            raise TaskError(f"task {task.name}: its data files have been changed meanwhile")
         seeds.seed_everything(config.seed, seeds.MODEL)
         with blame(task, "model"):
             self.model = task.model(self.splits)

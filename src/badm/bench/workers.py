@@ -241,8 +241,7 @@ def _runner(
         try:
             if where not in found:
                 found[where] = tasks.find(*where)
-            if found[where].version != job.config.task_version:
-                raise TaskError(f"{job.source} was changed while it was being compared")
+            found[where].confirm(job.config)
             options = Options(checkpoint_seconds, job.keep_weights, watch, stop)
             method = methods.find(job.config.method)
             run_or_launch(found[where], job.config, method, store, options)

@@ -117,6 +117,7 @@ def compare(
             target,
             steps,
             against,
+            threads,
         )
         with aside():
             comparing = Comparing(plan, store, study)

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -89,7 +90,7 @@ def reproduce(
         with aside():
             work = {
                 part.name: [
-                    Comparing(plan, store)
+                    Comparing(replace(plan, threads=threads), store)
                     for plan in part.plans(
                         chosen,
                         scale=scale,  # type: ignore[arg-type]  # checked by typer's callback

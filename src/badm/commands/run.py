@@ -115,15 +115,8 @@ def run(
                 how = Options(checkpoint, weights, watch, lambda: asked)
                 found = tasks.find(task, scale)  # type: ignore[arg-type]
                 progress.update(bar, total=steps or found.task.steps)
-                last = Config(
-                    found.task.name,
-                    found.version,
-                    found.task.scale,
-                    steps or found.task.steps,
-                    chosen.name,
-                    full,
-                    seed,
-                    schedule,
+                last = found.config(
+                    chosen, full, seed, steps=steps, schedule=schedule, threads=threads
                 )
                 for stage, config in _stages(found, last):
                     part = how if stage is found else replace(how, keep_weights=True)
@@ -152,7 +145,13 @@ def _stages(found: tasks.Found, config: Config) -> list[tuple[tasks.Found, Confi
         return [(found, config)]
     earlier = tasks.find(found.before, found.task.scale)
     task = earlier.task
-    like = replace(config, task=task.name, task_version=earlier.version, steps=task.steps)
+    like = replace(
+        config,
+        task=task.name,
+        task_version=earlier.version,
+        steps=task.steps,
+        data=earlier.data,
+    )
     before = _stages(earlier, like)
     return [*before, (found, replace(config, after=before[-1][1]))]
 

@@ -68,6 +68,7 @@ def tune(
             None,
             steps,
             names[0],
+            threads,
         )
         with aside():
             comparing = Comparing(plan, store, study)

@@ -19,13 +19,15 @@ from badm.bench.data import (
 from badm.bench.data.dataset import Dataset, Files
 from badm.bench.names import suggestion
 
+GRAPH_NETWORKS = ("dnn", "gnn", "gnn-degree", "gnn-sender", "mlp")
+
 
 def _graph(name: str, title: str, what: str, size: int, licence: str) -> Dataset:
     return Dataset(
         name=name,
         title=title,
         what=what,
-        tasks=(f"node-{name}-dnn", f"node-{name}-gnn", f"node-{name}-mlp"),
+        tasks=tuple(f"node-{name}-{kind}" for kind in GRAPH_NETWORKS),
         size=size,
         licence=licence,
         layout=(
@@ -53,7 +55,13 @@ def _idx(
         name=name,
         title=title,
         what=what,
-        tasks=(f"cgan-{short}", f"{short}-mlp", f"{short}-mlp-sigmoid"),
+        tasks=(
+            f"cgan-{short}",
+            f"cgan-{short}-one-hot",
+            f"cgan-{short}-example",
+            f"{short}-mlp",
+            f"{short}-mlp-sigmoid",
+        ),
         size=size,
         licence=licence,
         layout=f"{folder}/{{train,t10k}}-{{images-idx3,labels-idx1}}-ubyte.gz, as published",
@@ -282,7 +290,7 @@ DATASETS: tuple[Dataset, ...] = (
         name="flowers102",
         title="Oxford Flowers 102",
         what="photographs of flowers, 102 classes; 8,189 or the first 4,000, shorter side 72",
-        tasks=("ddim-flowers",),
+        tasks=("ddim-flowers", "ddim-flowers-32"),
         size=11_918_273,
         licence=NONE_STATED,
         layout=(

@@ -47,7 +47,11 @@ def stated_penalties(paper: Paper) -> Setting:
 
 
 def _in_metric(
-    name: str, metric: str, description: str, paper: Callable[[Paper], Setting] | None = None
+    name: str,
+    metric: str,
+    description: str,
+    paper: Callable[[Paper], Setting] | None = None,
+    version: int = 1,
 ) -> Method:
     return optimizer_method(
         name,
@@ -57,6 +61,7 @@ def _in_metric(
         defaults={"lr": 1e-3, "beta": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0},
         space={"lr": Range(1e-4, 0.1)},  # a step has the size of Adam's in all three metrics
         paper=paper,
+        version=version,
     )
 
 
@@ -78,5 +83,10 @@ METHODS = (
     ),
     _in_metric("badm-diagonal", "diagonal", "BADM in the metric of Adam", stated_penalties),
     _in_metric("badm-spectral", "spectral", "BADM with orthogonal steps for matrices"),
-    _in_metric("badm-kronecker", "kronecker", "BADM in the metric of Shampoo and SOAP"),
+    _in_metric(
+        "badm-kronecker",
+        "kronecker",
+        "BADM in the metric of Shampoo and SOAP",
+        version=2,  # 2: blocks of long sides, the identity for the longest, rows without gradients
+    ),
 )

@@ -48,6 +48,7 @@ METHODS = (
         _adamw,
         defaults={"lr": 1e-3, **_ADAM, "weight_decay": 0.01},
         space=_LIKE_ADAM,
+        package="torch",
     ),
     optimizer_method(
         "qhm",
@@ -57,6 +58,7 @@ METHODS = (
         # default are ten times those of sgd-momentum.
         defaults={"lr": 0.1, "momentum": 0.999, "nu": 0.7, "weight_decay": 0.0},
         space={"lr": Range(3e-3, 3.0, per_gradient=True)},
+        package="pytorch_optimizer",
     ),
     optimizer_method(
         "muon",
@@ -71,6 +73,8 @@ METHODS = (
             "weight_decay": 0.0,
         },
         space=_LIKE_ADAM,
+        version=2,  # 2: products in the type of the weights
+        package="torch",
     ),
     optimizer_method(
         "soap",
@@ -88,6 +92,7 @@ METHODS = (
             "max_precondition_dim": 10_000,
         },
         space=_LIKE_ADAM,
+        package="pytorch_optimizer",
     ),
     optimizer_method(
         "shampoo",
@@ -104,6 +109,7 @@ METHODS = (
             "block_size": 512,
         },
         space=_LIKE_ADAM,
+        package="pytorch_optimizer",
     ),
     Method(
         "schedule-free",
@@ -114,6 +120,7 @@ METHODS = (
         # ours do no worse with 5 %. They find 1 to 10 times the learning rates of AdamW to work.
         defaults={"lr": 2.5e-3, **_ADAM, "weight_decay": 0.0, "warmup": 0.05},
         space={"lr": Range(3e-4, 0.3)},
+        package="schedulefree",
     ),
     optimizer_method(
         "lion",
@@ -122,6 +129,7 @@ METHODS = (
         # Its authors: 3 to 10 times lower learning rates and higher weight decay than AdamW's.
         defaults={"lr": 1e-4, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1},
         space={"lr": Range(3e-5, 3e-2)},
+        package="pytorch_optimizer",
     ),
     optimizer_method(
         "adan",
@@ -137,5 +145,6 @@ METHODS = (
             "weight_decay": 0.02,
         },
         space={"lr": Range(3e-4, 0.3)},
+        package="pytorch_optimizer",
     ),
 )

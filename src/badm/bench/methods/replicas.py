@@ -187,6 +187,7 @@ class Mode:
     meet: Callable[..., Meeting]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     space: Space = field(default_factory=dict)
+    version: int = 1  # to be raised by whatever changes the results of this mode
 
 
 _EVERY = {"every": 20}
@@ -251,6 +252,8 @@ def replicated(inner: Method, mode: str) -> Method:
         {**inner.defaults, **_RANKS, **how.defaults},
         {**inner.space, **how.space},
         inner.paper,
+        version=f"{inner.version}{PLUS}{how.version}",
+        package=inner.package,
     )
 
 

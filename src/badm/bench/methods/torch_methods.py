@@ -29,6 +29,7 @@ def _method(
         family="torch",
         defaults=defaults,
         space={"lr": rates},
+        package="torch",
     )
 
 

@@ -141,8 +141,9 @@ def value_text(value: object) -> str:
 
 
 def flat(nest: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """
-    >>> flat({"python": "3.11", "torch": {"threads": 1}})
+    """What is known, without what is not.
+
+    >>> flat({"python": "3.11", "torch": {"threads": 1}, "commit": None})
     [('python', '3.11'), ('torch threads', '1')]
     """
     pairs: list[tuple[str, str]] = []
@@ -151,7 +152,7 @@ def flat(nest: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
             pairs += flat(value, f"{prefix}{name} ")
         elif isinstance(value, (list, tuple)):
             pairs.append((f"{prefix}{name}", ", ".join(map(value_text, value))))
-        else:
+        elif value is not None:
             pairs.append((f"{prefix}{name}", value_text(value)))
     return pairs
 

@@ -7,11 +7,16 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
+from badm.bench.data_files import identity
 from badm.bench.faults import TaskError, place
+from badm.bench.method import Method, Setting
 from badm.bench.names import suggestion
+from badm.bench.neighbours import LOADED, PREFIX, Neighbours
+from badm.bench.store import ENGINE, Config, reason
 from badm.bench.task import Scale, Task, check
 from badm.bench.tasks.bbbp import Bbbp, BbbpPadded
 from badm.bench.tasks.cgan import TASKS as CGAN_TASKS
@@ -56,6 +61,48 @@ class Found:
     version: str
     before: str | None  # the source of the stage before
 
+    @cached_property
+    def data(self) -> str:
+        """What tells its data files from others, wherever they lie."""
+        return identity(self.task)
+
+    def config(
+        self,
+        method: Method,
+        setting: Setting,
+        seed: int,
+        *,
+        steps: int | None = None,
+        schedule: str = "constant",
+        test: bool = True,
+        after: Config | None = None,
+        threads: int = 1,
+    ) -> Config:
+        """A run of the task, with all that its result depends on."""
+        return Config(
+            self.task.name,
+            self.version,
+            self.task.scale,
+            steps or self.task.steps,
+            method.name,
+            setting,
+            seed,
+            schedule,
+            test,
+            after,
+            method.identity,
+            self.data,
+            threads,
+            ENGINE,
+        )
+
+    def confirm(self, config: Config) -> None:
+        """Raise ``TaskError`` if the task is not, or not any more, what a run was planned for."""
+        if self.version != config.task_version:
+            raise TaskError(f"{self.source} was changed while it was being compared")
+        if self.data != config.data:
+            raise TaskError(f"the data of {self.source} were changed while it was being compared")
+
 
 def find(source: str, scale: Scale = "cpu") -> Found:
     """The task of that name, or in that file: ``digits``, ``my_task.py``, ``my_task.py:moons``.
@@ -82,9 +129,8 @@ def find(source: str, scale: Scale = "cpu") -> Found:
 def _in_file(path: Path, wanted: str, scale: Scale) -> Found:
     if not path.is_file():
         raise UnknownTask(f"there is no file {path}")
-    content = path.read_bytes()
-    version = hashlib.sha256(content).hexdigest()[:12]
-    classes = _classes(_module(path, content, version), path)
+    module, version = _module(path)
+    classes = _classes(module, path)
     if wanted:
         chosen = [c for c in classes if getattr(c, "name", "") == wanted]
     else:
@@ -113,31 +159,36 @@ def _in_file(path: Path, wanted: str, scale: Scale) -> Found:
     return Found(f"{path}:{task.name}", task, version, before)
 
 
-def _module(path: Path, content: bytes, version: str) -> ModuleType:
-    """The file as a module, made once in a process for each version of it."""
+def _module(path: Path) -> tuple[ModuleType, str]:
+    """The file as a module, made once in a process for each version of it, and the version."""
     file = path.absolute()
-    name = f"badm_task_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}_{version}"
-    if name in sys.modules:
-        return sys.modules[name]
+    try:
+        neighbours = Neighbours(file, file.read_bytes())
+    except OSError as error:
+        raise TaskError(f"{path} cannot be read: {reason(error)}") from None
+    where = hashlib.sha256(str(file).encode(errors="surrogateescape")).hexdigest()[:12]
+    name = f"{PREFIX}{where}_{neighbours.version}"
+    known = LOADED.get(name)
+    if known is not None and known.unchanged():
+        return sys.modules[name], known.version
+    LOADED.pop(name, None)
     module = ModuleType(name)
     module.__file__ = str(file)
     sys.modules[name] = module
-    folder = str(file.parent)
-    sys.path.insert(0, folder)  # so that it can import its neighbours
     try:
-        # Not by an importer: that would take an older version from its cache for this one.
-        exec(compile(content, str(file), "exec", dont_inherit=True), vars(module))
+        with neighbours.importable():
+            # Not by an importer: that would take an older version from its cache for this one.
+            exec(compile(neighbours.content, str(file), "exec", dont_inherit=True), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         where = "" if isinstance(error, SyntaxError) else f" ({place(error, str(file))})"
         raise TaskError(
             f"{path} cannot be imported: {type(error).__name__}: {error}{where}"
         ) from error
-    finally:
-        sys.path.remove(folder)
-    if folder not in sys.path:
-        sys.path.append(folder)  # for imports in functions
-    return module
+    neighbours.settle()
+    LOADED[name] = neighbours
+    neighbours.stay_importable()
+    return module, neighbours.version
 
 
 def _classes(module: ModuleType, path: Path) -> list[type[Task]]:

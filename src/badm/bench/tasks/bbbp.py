@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from badm.bench.data import bbbp, path
 from badm.bench.data.molecules import Molecules
 from badm.bench.data.synthetic_molecules import synthetic_molecules
+from badm.bench.data_files import dataset_identity
 from badm.bench.models.molecule_network import MoleculeNetwork
 from badm.bench.paper import Paper
 from badm.bench.task import Scale, Score, Splits, Task
@@ -30,6 +31,7 @@ class Bbbp(Task):
     """
 
     name = "bbbp"
+    dataset_name = "bbbp"
     description = "2,050 molecules, message passing and attention, mean over atoms"
     score = Score("roc_auc")
     batch_size = 32
@@ -60,8 +62,8 @@ class Bbbp(Task):
                 test=synthetic_molecules(48, seed=2),
                 synthetic=True,
             )
-        file = path("bbbp") / bbbp.FILE
-        found = _read(file)
+        file = path(self.dataset_name) / bbbp.FILE
+        found = _read(file, dataset_identity(self.dataset_name))
         # numpy's old generator, seeded with 42, is what the example draws its splits with.
         order = torch.from_numpy(np.random.RandomState(42).permutation(found.count))
         marks = [int(share * found.count) for share in (0.7, 0.8, 0.99)]
@@ -130,9 +132,9 @@ class BbbpPadded(Bbbp):
     padded_mean = True
 
 
-@cache
-def _read(file: Path) -> bbbp.Bbbp:
-    """The file, read once in a process, with a warning of what RDKit does not take as it is."""
+@lru_cache(maxsize=1)
+def _read(file: Path, identity: str) -> bbbp.Bbbp:
+    """The file, read once for each content, with a warning of what RDKit does not take as it is."""
     found = bbbp.read(file)
     for note in found.notes:
         warnings.warn(f"{file}: {note}", stacklevel=2)

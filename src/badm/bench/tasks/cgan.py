@@ -46,7 +46,7 @@ PAPER_NOTE = (
 class About:
     """Of one set: where it is, what it is called, and how much faster BADM is in the paper."""
 
-    folder: str
+    dataset: str
     title: str
     times: int
 
@@ -119,6 +119,7 @@ class ConditionalGanTask(Task):
         super().__init__(scale)
         self.images, self.labels = images, labels
         about, self.sizes = ABOUT[images], SIZES[scale]
+        self.dataset_name = about.dataset
         self.name = f"cgan-{images}"
         self.description = f"{about.title}: a conditional GAN"
         if labels == "one-hot":
@@ -160,7 +161,7 @@ class ConditionalGanTask(Task):
                 for seed, count in enumerate((size.train, size.validation, size.test))
             )
             return [(sized(x[:, None], size.side), y.long()) for x, y in made]
-        found = idx.load(path(ABOUT[self.images].folder))
+        found = idx.load(path(self.dataset_name))
         known, labels = sized(found.train[:, None], size.side), found.train_labels.long()
         if size.train:
             known, labels = (part[: size.train + size.validation] for part in (known, labels))

@@ -85,6 +85,7 @@ class DdimFlowers(Task):
     """
 
     name = "ddim-flowers"
+    dataset_name = "flowers102"
     batch_size = 64
     sub_batch_size = 16
     paper = PAPER
@@ -116,7 +117,7 @@ class DdimFlowers(Task):
             ]
             classes = SMOKE_CLASSES
         else:
-            found = flowers102.parted(path("flowers102"))
+            found = flowers102.parted(path(self.dataset_name))
             parts = [part.decoded(self.sizes.side, crop=True) for part in found]
             classes = len(found[0].classes)
         train, *held_out = map(_channels_first, parts)

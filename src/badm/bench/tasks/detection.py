@@ -58,6 +58,7 @@ class Detection(Task):
     """
 
     name = "detection"
+    dataset_name = "caltech-airplanes"
     description = "800 photographs of airplanes, the box of each by a vision transformer"
     score = Score("iou")
     batch_size = 32
@@ -88,7 +89,7 @@ class Detection(Task):
             )
             told = _constant(train, validation, test)
             return Splits(train, validation, test, synthetic=True, notes=(told,))
-        found = airplanes.read(path("caltech-airplanes"))
+        found = airplanes.read(path(self.dataset_name))
         # The last fifth tests, and of the rest the last tenth validates, as in the example.
         rest = int(0.8 * len(found))
         first = int(0.9 * rest)

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from badm.bench.task import Scale, Score, Splits, Task
 from badm.bench.tasks.image_paper import STATED
-from badm.bench.tasks.image_splits import CPU_TRAIN, Split, load, twins
+from badm.bench.tasks.image_splits import CPU_TRAIN, DATASETS, Split, load, twins
 
 EPOCHS = 20  # at the paper's scale; it states none, and its public examples have 10 and 15
 PIECE = 128  # images that are evaluated at once: the fastest on a CPU
@@ -158,6 +158,7 @@ class ImageClassification(Task):
         self.classes = about.classes
         self.network = {"smoke": SMOKE, "cpu": about.cpu, "paper": about.paper}[scale]
         self.name = f"image-{images}"
+        self.dataset_name = DATASETS[images]
         self.description = f"{about.title}: {len(self.network.channels)} convolutions"
         if not last_pool:
             self.name += "-tutorial"

@@ -152,6 +152,18 @@ def _camelyon(scale: Scale, side: int) -> Three:
     return train, validation, test
 
 
+# Where the images are, by what a task calls them.
+DATASETS = {
+    "cifar10": "cifar10",
+    "svhn": "svhn",
+    "cmaterdb": "cmaterdb",
+    "cmaterdb-devanagari": "cmaterdb",
+    "cmaterdb-telugu": "cmaterdb",
+    "deepweeds": "deepweeds",
+    "camelyon": "camelyon",
+    "flowers": "tf-flowers",
+}
+
 LOADERS: dict[str, Callable[[Scale, int], Three]] = {
     "cifar10": _arrays(lambda: images.cifar10(path("cifar10"))),
     "svhn": _arrays(lambda: images.svhn(path("svhn"))),

@@ -122,6 +122,7 @@ class MlmPretrain(Task):
     """
 
     name = "mlm-pretrain"
+    dataset_name = review_splits.DATASET
     description = "IMDB reviews, hidden words guessed by a small transformer; loss summed"
     score = Score("loss", best="low")
     batch_size = 32
@@ -253,6 +254,7 @@ class MlmFinetune(Task):
     """Good or bad reviews, judged by accuracy over all reviews of a split."""
 
     name = "mlm-finetune"
+    dataset_name = review_splits.DATASET
     description = "IMDB reviews, good or bad, by the pre-trained transformer"
     score = Score("accuracy", percent=True)
     batch_size = 32

@@ -27,7 +27,7 @@ class MnistMlp(Task):
     """A tenth of the training images is held out for validation; the test images are the t10k."""
 
     name = "mnist-mlp"
-    dataset = "mnist"
+    dataset_name = "mnist"
     title = "MNIST"
     activation: type[nn.Module] = nn.ReLU
     score = Score("accuracy", percent=True)
@@ -58,7 +58,7 @@ class MnistMlp(Task):
                 idx.synthetic_images(SMOKE_TEST, seed=1),
             )
             return _splits(*train, *test, synthetic=True)
-        images = idx.load(path(self.dataset))
+        images = idx.load(path(self.dataset_name))
         if self.scale == "paper":
             missing = ALL_TRAIN - len(images.train)
             notes = (f"{len(images.train):,} of {ALL_TRAIN:,} training images",) if missing else ()
@@ -95,7 +95,7 @@ class MnistMlp(Task):
 
 class FashionMlp(MnistMlp):
     name = "fashion-mlp"
-    dataset = "fashion-mnist"
+    dataset_name = "fashion-mnist"
     title = "Fashion-MNIST"
     target = 0.87
 
@@ -113,7 +113,7 @@ class MnistMlpSigmoid(MnistMlp):
 
 class FashionMlpSigmoid(MnistMlpSigmoid):
     name = "fashion-mlp-sigmoid"
-    dataset = "fashion-mnist"
+    dataset_name = "fashion-mnist"
     title = "Fashion-MNIST"
     target = 0.84
 

@@ -75,6 +75,7 @@ class NodeClassification(Task):
         super().__init__(scale)
         self.graph, self.network = graph, network
         self.name = f"node-{graph}-{network}"
+        self.dataset_name = graph
         self.description = f"{GRAPHS[graph]}: {NETWORKS[network]}"
         stated = STATED[graph]
         self.paper = stated.paper(network)
@@ -111,7 +112,7 @@ class NodeClassification(Task):
         from badm.bench.data import graphs
 
         synthetic = self.scale == "smoke"
-        graph = graphs.synthetic() if synthetic else graphs.load(self.graph)
+        graph = graphs.synthetic() if synthetic else graphs.load(self.dataset_name)
         rule = half_of_each_class if self.graph == "cora" else seventy_thirty
         train, validation, test = (nodes(graph, indices) for indices in rule(graph.labels))
         return Splits(train, validation, test, synthetic, tuple(self._notes()))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from badm.bench.data import path, reviews
 from badm.bench.data.reviews import Reviews
+from badm.bench.data_files import dataset_identity
 from badm.bench.task import Scale
 
+DATASET = "imdb"
 VALIDATION = 0.2  # of the reviews for training
 # Of each class at cpu scale, so that it is the same whether the whole set is there or part of it.
 CPU_TRAIN, CPU_TEST = 5_000, 2_500
@@ -40,7 +42,7 @@ def load(scale: Scale) -> ReviewSplits:
             reviews.synthetic_reviews(count, seed) for seed, count in enumerate((480, 160, 160))
         )
         return ReviewSplits(train, validation, test, synthetic=True)
-    found = _read(path("imdb"))
+    found = _read(path(DATASET), dataset_identity(DATASET))
     train, test = (found[part] for part in reviews.PARTS)
     if scale == "cpu":
         train, test = train.lowest(CPU_TRAIN), test.lowest(CPU_TEST)
@@ -72,7 +74,7 @@ def _notes(train: Reviews, validation: Reviews, test: Reviews) -> list[str]:
     return said
 
 
-@cache
-def _read(folder: Path) -> dict[str, Reviews]:
-    """The set, read once in a process for all tasks."""
+@lru_cache(maxsize=1)
+def _read(folder: Path, identity: str) -> dict[str, Reviews]:
+    """The set, read once in a process for all tasks as long as its files are the same."""
     return reviews.read(folder)

@@ -61,6 +61,7 @@ class TextClassification(Task):
     """
 
     name = "text-imdb"
+    dataset_name = review_splits.DATASET
     description = "IMDB reviews, good or bad, by two convolutions over words"
     score = Score("accuracy", percent=True)
     batch_size = 32
