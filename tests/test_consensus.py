@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from ranks import on_ranks
 from support import normal
 from torch import Tensor, nn
@@ -205,6 +206,38 @@ def test_one_inner_step_of_sgd_is_algorithm_1_with_a_sub_batch_per_rank(world_si
         torch.testing.assert_close(flat(dual[0]), flat(params), rtol=0, atol=1e-12)
         expected = flat(oracle.duals[rank]) + m  # less the mean
         torch.testing.assert_close(dual[1], expected, rtol=0, atol=1e-12)
+
+
+SCAFFOLD: dict[str, Any] = {"every": 3, "mode": "dual", "eta": 1.0}
+
+
+def scaffold(world_size: int, steps: int, lr: float = 0.05) -> Tensor:
+    """SCAFFOLD, option II, with all clients in every round and the outer step 1."""
+    alpha = torch.arange(1.0, world_size + 1, dtype=torch.float64)
+    alpha /= alpha.sum()
+    x = flat(start())
+    controls = [torch.zeros_like(x) for _ in range(world_size)]
+    for first in range(0, steps, SCAFFOLD["every"]):
+        c = sum(a * c_i for a, c_i in zip(alpha, controls, strict=True))
+        ends = []
+        for i in range(world_size):
+            y = x.clone()
+            for step in range(first, first + SCAFFOLD["every"]):
+                parts = y.split([p.numel() for p in start()])
+                shaped = [part.view(p.shape) for part, p in zip(parts, start(), strict=True)]
+                found = [gradient(p, place, i, step) for place, p in enumerate(shaped)]
+                g = flat([0 * p if d is None else d for p, d in zip(shaped, found, strict=True)])
+                y = y - lr * (g - controls[i] + c)
+            controls[i] = controls[i] - c + (x - y) / (SCAFFOLD["every"] * lr)
+            ends.append(y)
+        x = x + sum(a * (y - x) for a, y in zip(alpha, ends, strict=True))
+    return x
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_duals_without_memory_are_the_control_variates_of_scaffold(world_size: int) -> None:
+    for _, _, w in on_ranks(world_size, train, "sgd", 15, SCAFFOLD):
+        torch.testing.assert_close(w, scaffold(world_size, 15), rtol=0, atol=1e-12)
 
 
 def average() -> Any:
@@ -412,16 +445,34 @@ def be_late() -> None:
     rank = int(os.environ["RANK"])
     params = start()
     inner = make_inner("sgd", params)
-    Consensus(params, inner, every=1, timeout=1.0)
-    if rank == 1:
-        time.sleep(6)  # beyond the timeout and the seconds in which the other feels its pulse
+    dist.barrier()  # all have started
+    consensus = Consensus(params, inner, every=1, timeout=3.0)
+    end = time.monotonic() + 200
+    while rank == 1 and not consensus._company._pulse.alarmed() and time.monotonic() < end:
+        time.sleep(0.1)  # until the other has given up
     inner_step(inner, params, rank, 0)
 
 
 def test_one_that_is_alive_and_late_is_not_called_lost() -> None:
     first, _ = on_ranks(2, be_late)
-    with pytest.raises(ReplicaLost, match="though every rank is alive: one was late"):
+    with pytest.raises(ReplicaLost, match="though every rank is alive: rank 1 was late"):
         raise first
+
+
+def stop_before_the_first_meeting(victim: int) -> str:
+    dist.barrier()  # all have started
+    if int(os.environ["RANK"]) == victim:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    params = start()
+    with pytest.raises(ReplicaLost) as error:
+        Consensus(params, make_inner("sgd", params), timeout=4.0)
+    return str(error.value)
+
+
+def test_a_rank_stopped_before_the_first_meeting_is_named_after_the_timeout() -> None:
+    results = on_ranks(3, stop_before_the_first_meeting, 1, stopped=[1])
+    for rank in (0, 2):
+        assert f"meeting 1 of rank {rank} of 3 failed: rank 1 gave no sign" in results[rank]
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -457,6 +508,50 @@ def test_bad_values_name_the_argument(options: dict[str, Any], words: str) -> No
 def test_bad_parameters_are_refused(params: Callable[[], Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Consensus(params(), make_inner("sgd", start()))
+
+
+def test_parameters_that_the_inner_optimizer_does_not_have_are_refused_by_index_and_shape() -> None:
+    params = start()
+    words = (
+        r"number 1 of shape \(4,\) and number 2 of shape \(\) of params are not in the inner "
+        r"optimizer .*leave them out, or give them to it with add_param_group"
+    )
+    with pytest.raises(ValueError, match=words):
+        Consensus(params, make_inner("sgd", params[:1]))
+
+
+def test_a_frozen_parameter_is_nobodys_and_keeps_its_place_in_the_count() -> None:
+    params = start()
+    params[0].requires_grad_(False)
+    with pytest.raises(ValueError, match=r"^number 2 of shape \(\) of params is not in"):
+        Consensus(params, make_inner("sgd", params[1:2]))
+
+
+def test_of_many_parameters_that_are_not_in_the_inner_optimizer_some_are_named() -> None:
+    params = [nn.Parameter(torch.zeros(3)) for _ in range(9)]
+    with pytest.raises(ValueError, match=r"number 2 of shape \(3,\) and 6 more of params are not"):
+        Consensus(params, make_inner("sgd", start()))
+
+
+def train_views_of_one_buffer() -> Any:
+    """An inner optimizer that has all weights in one tensor, of which the model has views."""
+    rank = int(os.environ["RANK"])
+    buffer = nn.Parameter(torch.zeros(6))
+    params = [nn.Parameter(buffer.data[:4].view(2, 2)), nn.Parameter(buffer.data[4:])]
+    inner = torch.optim.SGD([buffer], lr=1.0)
+    consensus = Consensus(params, inner, every=1)
+    buffer.grad = torch.full((6,), float(rank))
+    inner.step()
+    consensus.detach()
+    other = nn.Parameter(torch.zeros(6))
+    with pytest.raises(ValueError, match=r"number 1 of shape \(6,\) of params is not in the inner"):
+        Consensus([buffer, other], inner)
+    return buffer.detach()
+
+
+def test_views_of_what_the_inner_optimizer_has_and_groups_of_it_are_taken() -> None:
+    for found in on_ranks(2, train_views_of_one_buffer):
+        assert found.tolist() == [-0.5] * 6
 
 
 def test_without_a_process_group_the_cure_is_named() -> None:

@@ -7,20 +7,26 @@ does not fail at all. Here whoever waits looks about, and says which rank is los
 from __future__ import annotations
 
 import hashlib
+import pickle
 import secrets
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import AllgatherOptions, AllreduceOptions, BroadcastOptions
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from badm.pulse import STILL, Pulse
+from badm.pulse import STILL, Pulse, StoreLost
 
 _POLL = 0.05  # seconds between two looks at who has come
 _LOOK = timedelta(seconds=0.5)  # how often a rank that waits looks for the alarm
+
+Options = TypeVar("Options", AllreduceOptions, BroadcastOptions, AllgatherOptions)
 
 
 class ReplicaLost(RuntimeError):
@@ -62,8 +68,8 @@ def _attempt(store: Store, rank: int, size: int) -> str:
 class Company:
     """The ranks of ``group``, all ranks unless given; ``timeout`` seconds are waited for the late.
 
-    Collectives are started as torch has them, with ``async_op=True``, and waited for here. ``what``
-    is what the ranks were about to do, for the message if they cannot: "meeting 3".
+    Collectives are started here and waited for with :meth:`wait`. ``what`` is what the ranks were
+    about to do, for the message if they cannot: "meeting 3".
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None, timeout: float = 300.0) -> None:
@@ -82,49 +88,88 @@ class Company:
         """Give no more signs of life."""
         self._pulse.stop()
 
+    def all_reduce(self, x: Tensor) -> dist.Work:
+        """Start the sum of every rank's ``x``, into ``x``."""
+        return self.group.allreduce([x], self._begin(AllreduceOptions()))
+
+    def broadcast(self, x: Tensor) -> dist.Work:
+        """Start to send what the first rank has, into ``x``."""
+        return self.group.broadcast([x], self._begin(BroadcastOptions()))
+
     def wait(self, work: dist.Work, what: str) -> None:
         """Wait for a collective."""
-        waited = timedelta()
+        end = time.monotonic() + self.timeout
         while True:
             try:
                 work.wait(_LOOK)
                 return
             except RuntimeError as error:
-                waited += _LOOK
-                late = waited.total_seconds() >= self.timeout
-                if not (work.is_completed() or late or self._alarmed()):
-                    continue
-                raise ReplicaLost(self._who_is_lost(what)) from error
+                failed = work.is_completed()
+                if failed or time.monotonic() >= end or self._pulse.alarmed():
+                    raise ReplicaLost(self._who_is_lost(what, failed)) from error
 
     def gather(self, own: Any, what: str) -> list[Any]:
-        """What every rank has, by rank; anything that can be pickled."""
-        every_rank: list[Any] = [None] * self.size
-        try:
-            dist.all_gather_object(every_rank, own, group=self.group)
-        except RuntimeError as error:
-            raise ReplicaLost(self._who_is_lost(what)) from error
-        return every_rank
+        """What every rank has, by rank; anything that can be pickled.
 
-    def _alarmed(self) -> bool:
-        try:
-            return self._pulse.alarmed()
-        except RuntimeError:  # the store is gone
-            return True
+        ``torch.distributed.all_gather_object`` would wait for as long as the process group does.
+        """
+        device = dist.distributed_c10d._get_object_coll_device(self.group)
+        packed = torch.frombuffer(bytearray(pickle.dumps(own)), dtype=torch.uint8).to(device)
+        sizes = self._gather(torch.tensor([len(packed)], device=device), what).flatten().tolist()
+        padded = packed.new_zeros(max(sizes))
+        padded[: len(packed)] = packed
+        rows = self._gather(padded, what).cpu()
+        return [
+            pickle.loads(row[:size].numpy().tobytes())
+            for row, size in zip(rows, sizes, strict=True)
+        ]
 
-    def _who_is_lost(self, what: str) -> str:
-        where = f"{what} of rank {self.rank} of {self.size}"
+    def _gather(self, own: Tensor, what: str) -> Tensor:
+        """The vectors of all ranks, which are of one size, as rows."""
+        rows = own.new_empty(self.size, len(own))
+        options = self._begin(AllgatherOptions())
+        self.wait(self.group.allgather([list(rows)], [own], options), what)
+        return rows
+
+    def _begin(self, options: Options) -> Options:
+        """Options of a collective that begins now, and ends by itself some time after the wait.
+
+        With the timeout of the process group, half an hour, a rank that has told of another's loss
+        could not end before it: gloo lets no process go that has something under way.
+        """
+        self._pulse.begin()
+        options.timeout = timedelta(seconds=self.timeout + STILL)
+        if hasattr(options, "asyncOp"):  # torch 2.7 has none yet
+            options.asyncOp = True
+        return options
+
+    def _who_is_lost(self, what: str, failed: bool) -> str:
+        """The message; ``failed``: the collective ended with an error, and nobody was late."""
+        where = f"{what} of rank {self.rank} of {self.size} failed"
         try:
             self._pulse.alarm()
-            lost = self._pulse.lost()
-        except RuntimeError:
-            return f"{where} failed, and so did the store of the process group: its host is gone"
+            lost, never, late = self._pulse.standing()
+        except StoreLost:
+            return (
+                f"{where}, and so did the store of the process group: its host, which is rank 0 "
+                "unless torchrun has it, is gone or stopped"
+            )
         if lost:
-            names = " and ".join(f"rank {rank}" for rank in lost)
-            return f"{where} failed: {names} gave no sign of life for {STILL:g} seconds"
+            before = f", {_ranks(never)} none before either" if never else ""
+            return f"{where}: {_ranks(lost)} gave no sign of life for {STILL:g} seconds{before}"
+        if late and not failed:
+            return (
+                f"{where}, though every rank is alive: {_ranks(late)} "
+                f"{'was' if len(late) == 1 else 'were'} late by more than {self.timeout:g} seconds"
+            )
         return (
-            f"{where} failed, though every rank is alive: one was late by more than "
-            f"{self.timeout:g} seconds, had an error of its own, or the network is broken"
+            f"{where}, though every rank is alive: one had an error of its own, or the network "
+            "is broken"
         )
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return " and ".join(f"rank {number}" for number in numbers)
 
 
 def require_same(settings: Sequence[Mapping[str, Any]]) -> None:

@@ -26,6 +26,11 @@ which crosses the network with ``d_s``: the duals are averages of gradients, as 
 Algorithm 1, where ``η = 1 − β`` and ``K = 1``. Being corrected as gradients, replicas with
 different data go the same way with Adam inside as well, which scales whatever it is given. The
 ``u_s`` sum to 0, so that at ``K = 1`` with SGD inside ``w`` goes the same way in both modes.
+
+This is the form of SCAFFOLD's control variates (Karimireddy et al. 2020): the correction is
+``u_s = c − c_s``, and with ``η = 1``, averaging and SGD inside it is SCAFFOLD (option II, every
+client in every round). It differs in that the averages have a memory, ``1 − η``, and that they come
+from the augmented Lagrangian, as duals: at ``K = 1`` they are those of Algorithm 1.
 """
 
 from __future__ import annotations
@@ -76,7 +81,7 @@ class Consensus:
 
     Args:
         params: what the replicas agree on, in the same order on every rank
-        inner: any optimizer over them
+        inner: any optimizer that has them all; it may have more
         every: inner steps between two meetings, ``K``
         lr: of the outer step, which a constant pull makes so many times as long as what the ranks
             went; DiLoCo's 0.7 with momentum 0.9 is a 7 here
@@ -112,13 +117,15 @@ class Consensus:
         overlap: int = 0,
         timeout: float = 300.0,
     ) -> None:
-        self.params = [p for p in params if p.requires_grad]
+        given = list(params)
+        self.params = [p for p in given if p.requires_grad]
         self.buffers = [b for b in buffers if b.is_floating_point()]
         self.every, self.lr, self.beta, self.mode = every, lr, beta, mode
         self.eta = 1 - beta if eta is None else eta
         self.weight, self.wire_dtype = weight, wire_dtype
         self.overlap, self.timeout = overlap, timeout
         _check(self)
+        _check_inner(given, inner)
         if not dist.is_initialized():
             raise RuntimeError(
                 "Consensus needs a process group: call torch.distributed.init_process_group first, "
@@ -131,7 +138,7 @@ class Consensus:
         self.meetings = 0
         self._alpha: float | None = self._agree()
         w = _vector(self.params)
-        self._wait(dist.broadcast(w, group=self.process_group, group_src=0, async_op=True))
+        self._wait(self._company.broadcast(w))
         self.w = w  # the global point, the same on every rank
         self.m = torch.zeros_like(w)  # the memory of the outer step, the same on every rank
         self.u = torch.zeros_like(w) if mode == "dual" else None  # the dual of this rank
@@ -270,7 +277,7 @@ class Consensus:
         sent = torch.cat([went, gradient, _vector(self.buffers, like=went)]).mul_(self._alpha)
         if self.wire_dtype is not None:
             sent = sent.to(self.wire_dtype)
-        work = dist.all_reduce(sent, group=self.process_group, async_op=True)
+        work = self._company.all_reduce(sent)
         self._underway = _Underway(work, sent, went, gradient, overlap)
         self.steps = 0
         self._sum.zero_()
@@ -387,3 +394,33 @@ def _check(c: Consensus) -> None:
         raise ValueError(f"weight must be a finite number of at least 0, got {c.weight}")
     if c.wire_dtype is not None and not c.wire_dtype.is_floating_point:
         raise ValueError(f"wire_dtype must be a floating point type, got {c.wire_dtype}")
+
+
+def _check_inner(given: Sequence[Tensor], inner: Optimizer) -> None:
+    """A parameter that no step moves would be sent at every meeting, and never be trained."""
+    held = [p for group in inner.param_groups for p in group["params"]]
+    ids, places = {id(p) for p in held}, [_memory(p) for p in held]
+    missing = [
+        f"number {i} of shape {tuple(p.shape)}"
+        for i, p in enumerate(given)
+        if p.requires_grad and id(p) not in ids and not _within(_memory(p), places)
+    ]
+    if missing:
+        some = " and ".join(missing[:3]) + f" and {len(missing) - 3} more" * (len(missing) > 3)
+        raise ValueError(
+            f"{some} of params {'is' if len(missing) == 1 else 'are'} not in the inner optimizer "
+            f"({type(inner).__name__}): leave them out, or give them to it with add_param_group"
+        )
+
+
+def _memory(x: Tensor) -> range:
+    """The bytes from the first element to the last."""
+    own = local(x)
+    steps = zip(own.shape, own.stride(), strict=True)
+    last = sum((length - 1) * stride for length, stride in steps) if own.numel() else -1
+    return range(own.data_ptr(), own.data_ptr() + (last + 1) * own.element_size())
+
+
+def _within(part: range, places: Sequence[range]) -> bool:
+    """Whether it lies in one of the others: a view of what an optimizer keeps in one piece."""
+    return len(part) > 0 and any(x.start <= part.start and part.stop <= x.stop for x in places)

@@ -4,6 +4,9 @@ A collective that fails says at best that some connection closed, and on ranks t
 connection to the lost one it says nothing and waits. Here a thread of every rank counts up its own
 number in the store, and whoever has seen a collective fail raises the alarm: the others look for it
 while they wait, and all of them name the ranks whose numbers stand still.
+
+Beside it stands how many collectives the rank has begun: one that is alive and has begun fewer than
+the others is late.
 """
 
 from __future__ import annotations
@@ -11,12 +14,41 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 BEAT = 0.5  # seconds between two beats
 STILL = 3.0  # seconds without one, after which a rank is given up
+
+T = TypeVar("T")
+
+# Every rank makes those of a group in the same order, so that equal numbers mean the same one.
+_made: Counter[str] = Counter()
+
+
+class StoreLost(RuntimeError):
+    """The store of the process group is gone, or its host does not answer."""
+
+
+class Standing(NamedTuple):
+    """What is known of the other ranks: each list has their numbers."""
+
+    lost: list[int]  # without a pulse
+    never: list[int]  # of these, the ones that never had one
+    late: list[int]  # with a pulse, in a collective before this one
+
+
+@dataclass
+class _Signs:
+    """What a rank and the thread of its pulse tell each other."""
+
+    begun: int = 0  # collectives
+    alarmed: bool = False
 
 
 class Pulse:
@@ -24,43 +56,83 @@ class Pulse:
 
     def __init__(self, store: Store, name: str, rank: int, ranks: Sequence[int]) -> None:
         self._store = PrefixStore(f"badm/{name}", store)
+        self._prefix = f"pulse/{_made[name]}"
+        _made[name] += 1
         self._ranks = [other for other in ranks if other != rank]
+        self._signs = _Signs()
         stop = threading.Event()
         beating = threading.Thread(
-            target=_beat, args=(self._store, f"pulse/{rank}", stop), name="badm-pulse", daemon=True
+            target=_beat,
+            args=(self._store, f"{self._prefix}/{rank}", self._signs, stop),
+            name="badm-pulse",
+            daemon=True,
         )
         # Before the store goes, also at the end of the program.
         self.stop = weakref.finalize(self, _stop, beating, stop)
         beating.start()
 
+    def begin(self) -> None:
+        """Count a collective that this rank begins."""
+        self._signs.begun += 1
+
     def alarm(self) -> None:
         """Tell the others that something is wrong."""
-        self._store.set("alarm", "1")
+        _answer(lambda: self._store.set("alarm", "1"))
 
     def alarmed(self) -> bool:
-        return bool(self._store.check(["alarm"]))
+        """Whether one of the ranks has raised the alarm, or the store is gone."""
+        return self._signs.alarmed
 
-    def lost(self) -> list[int]:
-        """The ranks without a pulse; takes ``STILL`` seconds."""
+    def standing(self) -> Standing:
+        """Who is lost and who is late; takes ``STILL`` seconds."""
         before = self._beats()
         time.sleep(STILL)
         after = self._beats()
-        return [rank for rank in self._ranks if before[rank] == after[rank]]
+        lost = [rank for rank in self._ranks if before[rank] == after[rank]]
+        never = [rank for rank in lost if after[rank] is None]
+        # As it was before the wait, in which the late one may have come.
+        own = self._signs.begun
+        behind = [rank for rank, beat in before.items() if beat is None or beat[1] < own]
+        return Standing(lost, never, [rank for rank in behind if rank not in lost])
 
-    def _beats(self) -> dict[int, bytes]:
-        return {
-            rank: self._store.get(f"pulse/{rank}") if self._store.check([f"pulse/{rank}"]) else b""
-            for rank in self._ranks
-        }
+    def _beats(self) -> dict[int, tuple[int, int] | None]:
+        """Beats and collectives begun, by rank; None where there never was a beat."""
+        return _answer(lambda: {rank: self._last(rank) for rank in self._ranks})
+
+    def _last(self, rank: int) -> tuple[int, int] | None:
+        key = f"{self._prefix}/{rank}"
+        if not self._store.check([key]):
+            return None
+        beats, begun = map(int, self._store.get(key).split())
+        return beats, begun
 
 
-def _beat(store: Store, key: str, stop: threading.Event) -> None:
+def _answer(ask: Callable[[], T]) -> T:
+    """What the store answers; if the process that hosts it is stopped, asking would never end."""
+    answers: list[T] = []
+
+    def hear() -> None:
+        with suppress(RuntimeError):  # the store is gone: no answer either
+            answers.append(ask())
+
+    asking = threading.Thread(target=hear, name="badm-ask", daemon=True)
+    asking.start()
+    asking.join(STILL)
+    if not answers:
+        raise StoreLost
+    return answers[0]
+
+
+def _beat(store: Store, key: str, signs: _Signs, stop: threading.Event) -> None:
+    """Only this thread asks while the rank waits: it may wait for the store as long as it takes."""
     beats = 0
     while not stop.is_set():
         beats += 1
         try:
-            store.set(key, str(beats))
+            store.set(key, f"{beats} {signs.begun}")
+            signs.alarmed = bool(store.check(["alarm"]))
         except RuntimeError:  # the store is gone, and with it whoever would look
+            signs.alarmed = True
             return
         stop.wait(BEAT)
 

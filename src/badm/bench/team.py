@@ -11,6 +11,10 @@ from badm.company import Company, join
 
 T = TypeVar("T")
 
+# Seconds in which the first rank may judge a model, or any of them decode a dataset, while the
+# others wait for its word.
+PATIENCE = 1800.0
+
 
 class Team:
     """What the ranks of a run tell each other beside their training, all of it small.
@@ -66,4 +70,4 @@ def gathered() -> Team:
     """The team that torchrun has started this process for."""
     if not dist.is_initialized():
         join("gloo")
-    return Team(Company())
+    return Team(Company(timeout=PATIENCE))

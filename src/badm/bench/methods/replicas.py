@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -73,9 +72,7 @@ class EveryStep:
         there = torch.tensor([float(p.grad is not None) for p in self.params]).to(grads[0])
         flat = torch.cat([*(g.reshape(-1) for g in grads), there])
         flat[: -len(there)] *= self.share / self._company.size
-        work = dist.all_reduce(flat, async_op=True)
-        assert work is not None
-        self._company.wait(work, f"step {self.steps}")
+        self._company.wait(self._company.all_reduce(flat), f"step {self.steps}")
         *means, there = torch.split(flat, [*(p.numel() for p in self.params), len(there)])
         for p, mean, ranks in zip(self.params, means, there.tolist(), strict=True):
             p.grad = mean.view_as(p) if ranks else None
