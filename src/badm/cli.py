@@ -73,4 +73,7 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(2)
-    application()()
+    from badm.commands.faults import usable_output
+
+    with usable_output():
+        application()()

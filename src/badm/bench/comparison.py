@@ -175,4 +175,4 @@ class Comparison:
 def to_json(comparison: Comparison) -> str:
     """Its numbers as JSON text, infinities and NaN as null; pictures are for pages and folders."""
     numbers = asdict(replace(comparison, exhibits=[]))
-    return json.dumps(finite(numbers), ensure_ascii=False, allow_nan=False)
+    return json.dumps(finite(numbers), allow_nan=False)

@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from badm.commands.certificate_picture import FORMATS, draw
 from badm.commands.paper_settings import study
+from badm.commands.terminal import console
 from badm.partition import Partition
 from badm.theory import Certificate, LeastSquares, LogisticRegression, Problem
 
@@ -118,7 +119,7 @@ def certify(
     - `badm certify --rho 2 --sigma 8 --json --no-picture`
     - `badm certify --paper`
     """
-    console = Console()
+    out = console()
     if paper:
         if rho is not None or sigma is not None:
             raise typer.BadParameter(
@@ -130,7 +131,7 @@ def certify(
         if as_json:
             typer.echo(json.dumps(rows, indent=2))
         else:
-            console.print(paper_table(rows))
+            out.print(paper_table(rows))
         return
 
     made = synthetic(problem.value, samples, features, l2, seed)
@@ -153,10 +154,10 @@ def certify(
     elif quiet:
         typer.echo(certificate.verdict)
     else:
-        console.print(step_table(certificate, title))
-        console.print(certificate.verdict, highlight=False)
+        out.print(step_table(certificate, title))
+        out.print(certificate.verdict)
         if picture:
-            console.print(f"picture: {output}", highlight=False)
+            out.print(f"picture: {output}", soft_wrap=True)
     if not certificate.covered:
         raise typer.Exit(NOT_COVERED)
     raise typer.Exit(HOLDS if certificate.holds else VIOLATED)
@@ -222,7 +223,7 @@ def step_table(certificate: Certificate, title: str) -> Table:
             f"{certificate.allowed[k - 1]:+.2e}",
             f"{certificate.best[k - 1]:.2e}",
             f"{certificate.bound[k - 1]:.2e}",
-            "[red]FAILS[/red]" if k in failed else outside,
+            Text("FAILS", style="red") if k in failed else outside,
         )
     return table
 

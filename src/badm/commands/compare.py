@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from badm.bench.comparison import Comparison, to_json
 from badm.bench.plan import TUNING_SEED, Plan
@@ -14,6 +13,7 @@ from badm.commands import options
 from badm.commands.faults import FAILED, INTERRUPTED, told
 from badm.commands.output import aside, check_outputs, write_outputs
 from badm.commands.progress import Board
+from badm.commands.terminal import console
 
 # Every metric of BADM, the paper's baselines, and the strongest there are.
 METHODS = (
@@ -124,7 +124,7 @@ def compare(
         shown = not (as_json or quiet)
         workers = Workers(options.jobs_or_cores(jobs, threads), store, threads=threads)
         try:
-            with workers, Board(comparing.contests, Console(stderr=True), shown=shown) as board:
+            with workers, Board(comparing.contests, console(stderr=True), shown=shown) as board:
                 comparing.go(workers, board.note)
         except KeyboardInterrupt:
             if not any(entry.finals for entry in comparing.record.entries):
@@ -146,11 +146,11 @@ def show(comparison: Comparison, outputs: list[Path], *, as_json: bool, quiet: b
         return
     from badm.bench.report import console_table  # not for --help to wait for
 
-    console = Console()
+    out = console()
     if not quiet:
         for task in comparison.tasks:
-            console.print(console_table(comparison, task.name, console.width))
+            out.print(console_table(comparison, task.name, out.width))
         for sentence in [*comparison.summary, *comparison.notes]:
-            console.print(sentence, highlight=False, soft_wrap=False)
+            out.print(sentence)
     for path in outputs:
-        console.print(f"written: {path}", highlight=False, soft_wrap=True)
+        out.print(f"written: {path}", soft_wrap=True)

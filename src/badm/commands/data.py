@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from badm.bench.data import (
     DATASETS,
@@ -24,6 +24,7 @@ from badm.bench.data import (
     status,
     verify,
 )
+from badm.commands.terminal import console, text_column, visible
 
 GOOD, WRONG, UNUSABLE, MISSING = 0, 1, 2, 3
 SHOWN = 10  # problems of one dataset that are printed; --json has them all
@@ -57,8 +58,8 @@ def list_datasets(as_json: AsJson = False) -> None:
     if as_json:
         _print_json(rows)
         return
-    console = Console()
-    wide = console.width >= 120  # else names and sizes would be squeezed by what JSON tells too
+    out = console()
+    wide = out.width >= 120  # else names and sizes would be squeezed by what JSON tells too
     table = Table(title=f"Datasets in {root()}", title_justify="left", box=None, pad_edge=False)
     table.add_column("name", no_wrap=True)
     table.add_column("what", ratio=2)
@@ -68,13 +69,12 @@ def list_datasets(as_json: AsJson = False) -> None:
         table.add_column("tasks", ratio=1, overflow="fold")
         table.add_column("where", overflow="fold")
     for row in rows:
-        colour = COLOURS.get(row["status"])
-        state = f"[{colour}]{row['status']}[/{colour}]" if colour else row["status"]
+        state = Text(row["status"], style=COLOURS.get(row["status"], ""))
         tasks = ", ".join(row["tasks"])
         size = _megabytes(row["bytes"])
         more = (tasks, row["folder"] or "") if wide else ()
         table.add_row(row["name"], row["what"], size, state, *more)
-    console.print(table)
+    out.print(table)
 
 
 @app.command("verify")
@@ -104,7 +104,7 @@ def verify_datasets(
     chosen = _find(names)
     if not names:
         chosen = [dataset for dataset in DATASETS if status(dataset) in ("present", "partly")]
-    console = Console()
+    out = console()
     rows = []
     for dataset in chosen:
         row: dict[str, Any] = {"name": dataset.name, "status": status(dataset), "problems": []}
@@ -112,7 +112,7 @@ def verify_datasets(
         try:
             row["against"] = basis(dataset)
             if row["status"] != "missing":
-                with _progress(console, dataset.name, quiet or as_json) as report:
+                with _progress(out, dataset.name, quiet or as_json) as report:
                     found = verify(dataset, report)
                 row["problems"] = [
                     {"path": problem.path, "kind": problem.kind, "message": problem.message}
@@ -122,7 +122,7 @@ def verify_datasets(
             _complain(str(error))
             raise typer.Exit(WRONG) from None
         if not as_json:
-            _print_verdict(console, row, quiet)
+            _print_verdict(out, row, quiet)
     if as_json:
         _print_json(rows)
     elif not rows:
@@ -154,18 +154,18 @@ def fetch_datasets(names: Names, as_json: AsJson = False, quiet: Quiet = False) 
     - `badm data fetch mnist fashion-mnist --quiet`
     - `BADM_DATA=/data badm data fetch mnist`
     """
-    console = Console()
+    out = console()
     rows = []
     codes = set()
     for dataset in _find(names):
         row = {"name": dataset.name, "outcome": "there", "message": ""}
         rows.append(row)
         try:
-            with _progress(console, dataset.name, quiet or as_json) as report:
+            with _progress(out, dataset.name, quiet or as_json) as report:
                 row["outcome"] = fetch(dataset, report)
             row["message"] = f"{dataset.name}: {_where(dataset, row['outcome'])}"
             if not as_json and not quiet:
-                console.print(escape(row["message"]), highlight=False, soft_wrap=True)
+                out.print(row["message"], soft_wrap=True)
         except (FetchFailed, ValueError) as error:  # ValueError: SHA256SUMS cannot be read
             unusable = isinstance(error, MissingLibrary)
             codes.add(UNUSABLE if unusable else WRONG)
@@ -208,7 +208,7 @@ def _row(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _print_verdict(console: Console, row: dict[str, Any], quiet: bool) -> None:
+def _print_verdict(out: Console, row: dict[str, Any], quiet: bool) -> None:
     name, problems = row["name"], row["problems"]
     if row["status"] == "missing":
         _complain(f"{name}: missing from {root()}; `badm data fetch {name}`")
@@ -219,7 +219,7 @@ def _print_verdict(console: Console, row: dict[str, Any], quiet: bool) -> None:
         if len(problems) > SHOWN:
             _complain(f"  and {len(problems) - SHOWN} more: --json has them all")
     elif not quiet:
-        console.print(f"{name}: good ({row['against']})", highlight=False)
+        out.print(f"{name}: good ({row['against']})")
 
 
 def _where(dataset: Dataset, outcome: str) -> str:
@@ -245,17 +245,17 @@ def _print_json(rows: list[dict[str, Any]]) -> None:
 
 
 def _complain(message: str) -> None:
-    typer.echo(message, err=True)
+    typer.echo(visible(message), err=True)
 
 
 @contextmanager
-def _progress(console: Console, name: str, hidden: bool) -> Iterator[Report | None]:
+def _progress(out: Console, name: str, hidden: bool) -> Iterator[Report | None]:
     """A bar that appears with the first report; none into a pipe."""
-    if hidden or not console.is_interactive:
+    if hidden or not out.is_interactive:
         yield None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+    columns = (text_column("{task.description}"), BarColumn(), TaskProgressColumn())
+    bar = Progress(*columns, TimeRemainingColumn(), console=out, transient=True)
     tasks: dict[str, Any] = {}
 
     def report(what: str, done: int, total: int) -> None:

@@ -3,15 +3,17 @@
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from errno import EDQUOT, EFBIG, EIO, ENOSPC
 
 import typer
 
 from badm.bench.faults import TaskError
 from badm.bench.methods import UnknownMethod
 from badm.bench.plan import ProtocolError
-from badm.bench.store import StoreError
+from badm.bench.store import StoreError, reason
 from badm.bench.tasks import UnknownTask
+from badm.commands.terminal import discard_output, spell_out, visible
 from badm.company import ReplicaLost
 
 FAILED = 1  # a run or a task failed
@@ -36,6 +38,34 @@ def told() -> Iterator[None]:
         stop("interrupted; the same command goes on from here", INTERRUPTED)
 
 
+@contextmanager
+def usable_output() -> Iterator[None]:
+    """Around a whole command: where its output cannot be written, a sentence and an exit code."""
+    spell_out()
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:  # it is where stdout was closed from the beginning
+                sys.stdout.flush()
+    except BrokenPipeError:  # `| head`: the reader has had enough
+        discard_output()
+        sys.exit(FAILED)
+    except OSError as error:
+        if error.filename is None and error.errno not in (ENOSPC, EDQUOT, EFBIG, EIO):
+            raise
+        what = f"{error.filename}:" if error.filename else "the output cannot be written:"
+        say(f"{what} {reason(error)}")
+        discard_output()
+        sys.exit(STORE)
+
+
+def say(message: str) -> None:
+    """A sentence on stderr, if that can be written."""
+    with suppress(OSError):
+        print(f"badm: {visible(message)}", file=sys.stderr)
+
+
 def stop(message: str, code: int) -> None:
-    print(f"badm: {message}", file=sys.stderr)
+    say(message)
     raise typer.Exit(code)

@@ -3,7 +3,6 @@
 import json
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from badm.bench.method import Range
@@ -11,6 +10,7 @@ from badm.bench.methods import METHODS
 from badm.bench.methods.replicas import MODES, PLUS
 from badm.bench.tasks import TASKS
 from badm.commands.options import AsJson
+from badm.commands.terminal import console
 
 app = typer.Typer(help="Show the tasks and methods there are.", no_args_is_help=True)
 
@@ -47,7 +47,7 @@ def list_tasks(as_json: AsJson = False) -> None:
     for task in tasks:
         target = "" if task.target is None else task.score.show(task.target)
         table.add_row(task.name, task.description, task.score.name, str(task.steps), target)
-    Console().print(table)
+    console().print(table)
 
 
 @app.command("methods")
@@ -84,6 +84,6 @@ def list_methods(as_json: AsJson = False) -> None:
             ", ".join(f"{name} {method.defaults[name]:g}" for name, _ in ranges),
             ", ".join(f"{part.low:g} – {part.high:g}" for _, part in ranges),
         )
-    Console().print(table)
     modes = ", ".join(f"{PLUS}{mode}" for mode in MODES)
-    Console().print(f"\nOn several ranks that meet every so often: adam+outer. There are {modes}.")
+    console().print(table)
+    console().print(f"\nOn several ranks that meet every so often: adam+outer. There are {modes}.")

@@ -6,11 +6,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.progress import TaskID as BarID
 
 from badm.bench.workers import Happening
 from badm.bench.workers import Progress as Stepped
+from badm.commands.terminal import text_column
 
 if TYPE_CHECKING:
     from badm.bench.contest import Contest
@@ -22,10 +23,10 @@ class Board:
     def __init__(self, contests: list[Contest], console: Console, *, shown: bool) -> None:
         self.contests = contests
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            text_column("{task.description}"),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
+            text_column("{task.fields[note]}"),
             TimeElapsedColumn(),
             console=console,
             transient=True,

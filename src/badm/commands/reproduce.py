@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from badm.bench import data
 from badm.bench import reproduce as paper
@@ -21,6 +20,7 @@ from badm.commands import options
 from badm.commands.faults import FAILED, INTERRUPTED, STORE, stop, told
 from badm.commands.output import aside, check_outputs, write_outputs
 from badm.commands.progress import Board
+from badm.commands.terminal import console
 
 if TYPE_CHECKING:
     from badm.bench.protocol import Comparing
@@ -108,7 +108,7 @@ def reproduce(
         interrupted = failed = False
         for part in parts:
             comparing = work[part.name]
-            with Board(contests, Console(stderr=True), shown=shown) as board:
+            with Board(contests, console(stderr=True), shown=shown) as board:
                 interrupted = _interrupted(comparing, store, count, threads, board)
             if interrupted and not any(e.finals for c in comparing for e in c.record.entries):
                 raise KeyboardInterrupt
@@ -121,7 +121,7 @@ def reproduce(
             if interrupted:
                 break
         if as_json:
-            typer.echo(json.dumps(done, ensure_ascii=False, allow_nan=False))
+            typer.echo(json.dumps(done, allow_nan=False))
     if interrupted:
         typer.echo("badm: interrupted; the same command goes on from here", err=True)
         raise typer.Exit(INTERRUPTED)
@@ -204,17 +204,17 @@ def _show(part: Part, made: list[Comparison], files: list[Path], *, tables: bool
         paper_tables,
     )
 
-    console = Console()
+    out = console()
     whole = merged(part, made)
     for one in paper_tables(part, whole) if tables else []:
-        console.print(console_paper_table(one))
+        out.print(console_paper_table(one))
         for note in one.footnotes:
-            console.print(note, highlight=False, markup=False)
+            out.print(note)
     synthetic = sum(task.synthetic for task in whole.tasks)
     if tables and synthetic:
-        console.print(f"Synthetic data on {synthetic} of {len(whole.tasks)} tasks.")
+        out.print(f"Synthetic data on {synthetic} of {len(whole.tasks)} tasks.")
     for path in files:
-        console.print(f"written: {path}", highlight=False, markup=False, soft_wrap=True)
+        out.print(f"written: {path}", soft_wrap=True)
 
 
 def draw(comparison: Comparison, folder: Path) -> None:

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from badm.bench import methods, tasks
 from badm.bench.launch import run_or_launch
@@ -23,6 +22,7 @@ from badm.bench.training import Interrupted, Options
 from badm.commands import options
 from badm.commands.faults import FAILED, INTERRUPTED, stop, told
 from badm.commands.output import aside
+from badm.commands.terminal import console, text_column, visible
 
 
 def run(
@@ -95,14 +95,14 @@ def run(
         leads = team is None or team.leads
         store = Store(runs)
         progress = Progress(
-            TextColumn("{task.description}"),
+            text_column("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
+            text_column("{task.fields[note]}"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=console(stderr=True),
             transient=True,
-            disable=as_json or quiet or not leads or not Console(stderr=True).is_terminal,
+            disable=as_json or quiet or not leads or not console(stderr=True).is_terminal,
         )
         before = signal.signal(signal.SIGINT, ask)
         try:
@@ -174,5 +174,5 @@ def show(done: Run, score: Score, *, as_json: bool, quiet: bool) -> None:
             if value is not None:
                 typer.echo(f"{name} {score.name}: {score.show(value)}")
         if result.message and result.status in ("finished", "diverged"):
-            typer.echo(result.message)
+            typer.echo(visible(result.message))
     typer.echo(f"written: {done.path}")

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from badm.bench import tasks as all_tasks
@@ -17,6 +16,7 @@ from badm.commands import options
 from badm.commands.faults import FAILED, told
 from badm.commands.output import aside
 from badm.commands.progress import Board
+from badm.commands.terminal import console
 
 
 def tune(
@@ -72,20 +72,20 @@ def tune(
         )
         with aside():
             comparing = Comparing(plan, store, study)
-        console = Console()
         workers = Workers(options.jobs_or_cores(jobs, threads), store, threads=threads)
         shown = not (as_json or quiet)
-        with workers, Board(comparing.contests, Console(stderr=True), shown=shown) as board:
+        with workers, Board(comparing.contests, console(stderr=True), shown=shown) as board:
             comparing.go(workers, board.note)
         entries = comparing.record.entries
         score = all_tasks.find(task, scale).task.score  # type: ignore[arg-type]
         if as_json:
             typer.echo(json.dumps([_plain(entry) for entry in entries], indent=2))
         else:
+            out = console()
             for entry in entries:
                 if not quiet:
-                    console.print(trial_table(entry, score))
-                console.print(_best(entry), highlight=False)
+                    out.print(trial_table(entry, score))
+                out.print(_best(entry))
     if not all(_finished(entry) for entry in entries):
         raise typer.Exit(FAILED)
 
