@@ -12,7 +12,7 @@ import pytest
 import torch
 from sqlalchemy import create_engine, text
 
-from badm.bench import methods, tasks
+from badm.bench import methods, protocol, tasks
 from badm.bench.method import Choice, Method
 from badm.bench.plan import TUNING_SEED, Entry, Plan, ProtocolError, Record
 from badm.bench.protocol import Comparing
@@ -319,3 +319,27 @@ def test_steps_to_a_target_need_a_target(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(ProtocolError, match=r"no target .* --target"):
         Comparing(replace(PLAN, objective="steps"), Store(tmp_path))
     Comparing(replace(PLAN, objective="steps", target=0.5), Store(tmp_path))
+
+
+def test_who_waits_for_the_trials_of_another_process_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(protocol, "POLL_SECONDS", 0.01)
+    study = f"sqlite:///{tmp_path / 'study.db'}"
+    plan = replace(PLAN, methods=("sgd",), trials=1, reference="sgd")
+    other = Comparing(plan, Store(tmp_path / "other"), study)
+    assert other.contests[0].next_job() is not None
+    said = []
+
+    def say(message: str) -> None:
+        said.append(message)
+        raise KeyboardInterrupt  # as somebody might who reads it
+
+    store = Store(tmp_path / "here")
+    with pytest.raises(KeyboardInterrupt):
+        Comparing(plan, store, study, say).go(Here(store))
+    assert said == [
+        "waiting for trial 0 of sgd on quick, at work in other processes; a trial is taken over "
+        "when its machine has been silent for 45 seconds"
+    ]

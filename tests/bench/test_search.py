@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,7 @@ from optuna.trial import TrialState
 from sqlalchemy import text
 
 from badm.bench import search as module
+from badm.bench.database import Database
 from badm.bench.design import design
 from badm.bench.method import Range
 from badm.bench.plan import ProtocolError
@@ -94,11 +96,43 @@ def test_trials_of_another_machine_are_taken_over_when_it_gives_no_sign_of_life(
 def test_a_sign_of_life_keeps_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = (opened(tmp_path / "search.db", machine, trials=1) for machine in "ab")
     assert one.claim() == 0
-    later = time.time() + 0.9 * module.STALE_SECONDS
-    monkeypatch.setattr(time, "time", lambda: later)
+    later = one.database.now() + 0.9 * module.STALE_SECONDS
+    monkeypatch.setattr(Database, "now", lambda _: later)
+    one.running[0] -= module.SEEN_SECONDS
     one.sign_of_life()
-    monkeypatch.setattr(time, "time", lambda: later + 0.9 * module.STALE_SECONDS)
+    monkeypatch.setattr(Database, "now", lambda _: later + 0.9 * module.STALE_SECONDS)
     assert other.claim() is None
+    monkeypatch.setattr(Database, "now", lambda _: later + 1.1 * module.STALE_SECONDS)
+    assert other.claim() == 0
+
+
+@pytest.mark.parametrize("hours", [-12.0, 12.0])
+def test_a_clock_that_is_hours_off_takes_nothing_from_a_machine_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: float
+) -> None:
+    one, other = (opened(tmp_path / "search.db", machine, trials=1) for machine in "ab")
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600 * hours)
+    assert one.claim() == 0
+    monkeypatch.setattr(time, "time", real)
+    assert other.claim() is None
+
+
+@pytest.mark.parametrize("hours", [-12.0, 12.0])
+def test_a_machine_whose_clock_is_hours_off_is_taken_over_from_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: float
+) -> None:
+    one, other = (opened(tmp_path / "search.db", machine, trials=1) for machine in "ab")
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600 * hours)
+    assert one.claim() == 0
+    monkeypatch.setattr(time, "time", real)
+    monkeypatch.setattr(module, "STALE_SECONDS", 0.0)
+    assert other.claim() == 0
+
+
+def test_a_lost_machine_is_taken_over_from_within_a_minute() -> None:
+    assert module.SEEN_SECONDS * 3 < module.STALE_SECONDS < 60  # two signs may go missing
 
 
 def test_of_two_that_reach_for_an_orphan_one_gets_it(tmp_path: Path) -> None:
@@ -121,7 +155,7 @@ def test_who_was_taken_for_dead_neither_fails_nor_disturbs(
     slept.release(0)  # not its own any more
     assert third.claim() is None
     other.report(0, Ended("finished", score=0.5))
-    slept.running[0] = 0.0
+    slept.running[0] = -math.inf
     slept.sign_of_life()
     slept.report(0, Ended("finished", score=0.9))
     assert [s.ended()[0].score for s in (slept, other, third)] == [0.5] * 3
@@ -204,6 +238,9 @@ def test_a_trial_too_many_is_none(tmp_path: Path) -> None:
         ("sqlite:////nowhere/search.db", "sqlite:////nowhere/search.db: .*unable to open"),
         ("nonsense", "nonsense"),
         ("oracle+nosuch://me:secret@host/name", r"oracle\+nosuch://me:\*\*\*@host/name"),
+        ("nosuch://me@host/name?password=secret", r"nosuch://me@host/name\?password=\*\*\*"),
+        ("nosuch://me@host/name?sslpassword=secret&a=b", r"nosuch://me@host/name\?sslpassword="),
+        ("nosuch://me:secret@host:secret/name", r"nosuch://me:\*\*\*@host"),
     ],
 )
 def test_a_database_that_cannot_be_opened_is_named_without_its_password(
@@ -221,10 +258,10 @@ def test_a_trial_that_ends_while_its_owner_is_looked_at_is_not_done_again(
     first, second = (opened(tmp_path / "search.db", "a", 1) for _ in range(2))
     assert first.claim() == 0
 
-    def ends_and_is_gone(name: str, seen: float) -> bool:
+    def ends_and_is_gone(name: str) -> bool:
         first.report(0, Ended("finished", score=1.0))
         return False
 
-    monkeypatch.setattr(second.owner, "is_alive", ends_and_is_gone)
+    monkeypatch.setattr(second.owner, "lives", ends_and_is_gone)
     assert second.claim() is None
     assert second.ended() == {0: Ended("finished", score=1.0)}

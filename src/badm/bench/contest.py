@@ -205,9 +205,9 @@ class Contest:
 
     def _cost(self, ended: Ended) -> tuple[float, ...]:
         """Less is better: what the plan searches for, then the rest for ties."""
-        if ended.status != "finished" or ended.score is None:
+        if ended.value is None:
             return (math.inf, math.inf, math.inf)
-        score = -ended.score if self.found.task.score.best == "high" else ended.score
+        score = -ended.value if self.found.task.score.best == "high" else ended.value
         loss = math.inf if ended.loss is None else ended.loss
         if self.plan.objective == "score" or ended.steps_to_target is None:
             return score, loss, 0.0
@@ -217,8 +217,13 @@ class Contest:
         if self.search is not None and self.search.running:
             self.search.sign_of_life()
 
+    @property
+    def elsewhere(self) -> list[str]:
+        """The trials that other processes have at work, in words."""
+        numbers = [] if self.search is None or self.entry.setting else self.search.elsewhere
+        return [f"trial {n} of {self.method.name} on {self.entry.task}" for n in numbers]
+
     def release(self) -> None:
         """Leave the trials that have not ended to others."""
         if self.search is not None:
-            for number in list(self.search.running):
-                self.search.release(number)
+            self.search.leave()

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,28 +20,38 @@ from badm.bench.comparison import MethodFacts, TaskFacts
 from badm.bench.contest import Contest
 from badm.bench.method import Method
 from badm.bench.plan import Entry, Plan, ProtocolError, Record
-from badm.bench.search import Book, reached
+from badm.bench.search import STALE_SECONDS, Book
 from badm.bench.store import Store
 from badm.bench.tasks import Found
 from badm.bench.workers import Broken, Died, Happening, Progress, Workers
 
 RESTARTS = 1  # of a run whose process died, before it counts as failed
 POLL_SECONDS = 0.5  # between two looks at what other processes have done
+SILENT_SECONDS = 5.0  # with nothing to do but to wait for them, before a word about it
 
 
 class Comparing:
     """A comparison at work."""
 
-    def __init__(self, plan: Plan, store: Store, study: str = "") -> None:
-        """``study`` is the URL of a database to share searches through, if not a file will do."""
-        self.plan, self.store = plan, store
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        study: str = "",
+        say: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        """``study`` is the URL of a database to share searches through, if not a file will do.
+
+        ``say`` tells people what is waited for.
+        """
+        self.plan, self.store, self.say = plan, store, say
         found = [tasks.find(source, plan.scale) for source in plan.tasks]
         chosen = [methods.find(name) for name in plan.methods]
         _check(plan, found)
         book = None
         if plan.protocol == "tuned":
             url = study or f"sqlite:///{(store.folder / 'search.db').resolve()}"
-            book = Book(url, store.folder / ".locks")
+            book = Book(url, store.folder / ".locks", say)
         made: dict[tuple[str, str], Contest] = {}
         for one in found:
             for method in chosen:
@@ -56,8 +67,7 @@ class Comparing:
 
     def go(self, workers: Workers, watch: Callable[[Happening], None] = lambda _: None) -> Record:
         """Do all runs that are left; what is known is written down as it becomes known."""
-        with reached():
-            self._go(workers, watch)
+        self._go(workers, watch)
         self._check_trials()
         return self.record
 
@@ -65,14 +75,20 @@ class Comparing:
         running: dict[str, Contest] = {}
         deaths: Counter[str] = Counter()
         look_at = 0.0  # when to look again for what can be started
+        say_at = time.monotonic() + SILENT_SECONDS  # when to say that others are waited for
         self.record.write(self.store)
         try:
             while not self.done:
                 if time.monotonic() >= look_at:
                     self._start(workers, running)
                     look_at = time.monotonic() + POLL_SECONDS
-                if not running:
+                if running:
+                    say_at = time.monotonic() + SILENT_SECONDS
+                else:
                     time.sleep(POLL_SECONDS)  # the rest is with other processes
+                    if time.monotonic() >= say_at:
+                        self._say_what_is_waited_for()
+                        say_at = math.inf
                 for happening in workers.happenings(0.2):
                     self._take_note(happening, workers, running, deaths)
                     watch(happening)
@@ -88,6 +104,15 @@ class Comparing:
             for contest in self.contests:
                 contest.release()
             self.record.write(self.store)
+
+    def _say_what_is_waited_for(self) -> None:
+        trials = [trial for contest in self.contests for trial in contest.elsewhere]
+        more = [f"{len(trials) - 3} more"] if len(trials) > 3 else []
+        if trials:
+            self.say(
+                f"waiting for {', '.join(trials[:3] + more)}, at work in other processes; a trial "
+                f"is taken over when its machine has been silent for {STALE_SECONDS:g} seconds"
+            )
 
     @property
     def done(self) -> bool:

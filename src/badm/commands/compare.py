@@ -10,7 +10,7 @@ from badm.bench.plan import TUNING_SEED, Plan
 from badm.bench.store import Store
 from badm.bench.workers import Workers
 from badm.commands import options
-from badm.commands.faults import FAILED, INTERRUPTED, told
+from badm.commands.faults import FAILED, INTERRUPTED, say, told
 from badm.commands.output import aside, check_outputs, write_outputs
 from badm.commands.progress import Board
 from badm.commands.terminal import console
@@ -84,7 +84,7 @@ def compare(
     - 0: done
     - 1: the task raised an error, or a method failed (one that diverged is a result)
     - 2: a name or value cannot be used
-    - 4: a folder or file cannot be written
+    - 4: a folder or file cannot be written, or the database of `--study` stays away
     - 130: interrupted; a report of what there is has been written
 
     **Examples**
@@ -120,7 +120,7 @@ def compare(
             threads,
         )
         with aside():
-            comparing = Comparing(plan, store, study)
+            comparing = Comparing(plan, store, study, say)
         shown = not (as_json or quiet)
         workers = Workers(options.jobs_or_cores(jobs, threads), store, threads=threads)
         try:

@@ -48,7 +48,7 @@ Study = Annotated[
     str,
     typer.Option(
         help="URL of a database through which several machines share the search, such as "
-        "postgresql://host/name.",
+        "postgresql://user@host/name (pip install badm[postgresql]).",
         metavar="URL",
         show_default="a file in the folder of the runs",
     ),

@@ -13,7 +13,7 @@ from badm.bench.store import Store
 from badm.bench.task import Score
 from badm.bench.workers import Workers
 from badm.commands import options
-from badm.commands.faults import FAILED, told
+from badm.commands.faults import FAILED, say, told
 from badm.commands.output import aside
 from badm.commands.progress import Board
 from badm.commands.terminal import console
@@ -43,7 +43,7 @@ def tune(
     - 0: done
     - 1: the task raised an error, or every trial failed or diverged
     - 2: a name or value cannot be used
-    - 4: a folder or file cannot be written
+    - 4: a folder or file cannot be written, or the database of `--study` stays away
     - 130: interrupted; the same command goes on
 
     **Examples**
@@ -71,7 +71,7 @@ def tune(
             threads,
         )
         with aside():
-            comparing = Comparing(plan, store, study)
+            comparing = Comparing(plan, store, study, say)
         workers = Workers(options.jobs_or_cores(jobs, threads), store, threads=threads)
         shown = not (as_json or quiet)
         with workers, Board(comparing.contests, console(stderr=True), shown=shown) as board:
