@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import pytest
 from postgresql import PASSWORD, USER, Server
+from sqlalchemy import text
 
 from badm.bench import database as patience
 from badm.bench.design import design
@@ -251,3 +252,19 @@ def test_machines_that_make_the_tables_at_the_same_moment_both_get_them(
     with ThreadPoolExecutor(4) as machines:
         found = list(machines.map(lambda n: opened(url, tmp_path / str(n), 4).claim(), range(4)))
     assert sorted(found) == [0, 1, 2, 3]
+
+
+def test_a_machine_lost_in_the_middle_of_a_transaction_blocks_nobody_for_long(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "IDLE_SECONDS", 1)
+    url = server.database("blocked")
+    lost, other = opened(url, tmp_path / "lost"), opened(url, tmp_path / "other")
+    held = lost.storage.engine.connect()
+    held.execute(text("select * from studies for update"))  # and nothing more
+    with ThreadPoolExecutor(1) as machine:
+        try:
+            assert machine.submit(other.claim).result(timeout=30) == 0
+        finally:
+            held.invalidate()
+            held.close()

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from filelock import FileLock
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
-from sqlalchemy import text
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy import event, text
+from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 
 from badm.bench.masking import masked
@@ -38,6 +38,7 @@ CONNECTING = {
     "tcp_user_timeout": 30_000,
     "application_name": "badm",
 }
+IDLE_SECONDS = 20  # within a transaction; a machine lost in one would keep others from their trials
 # Codes of PostgreSQL for what passes: shutting or starting up, too many connections, deadlocks.
 PASSING = ("08", "57P", "53300", "40001", "40P01")
 
@@ -61,6 +62,7 @@ class Database:
         self.back = 0.0  # when, by its own clock, the server answered again after that
         try:
             self.storage = self._opened(locks)
+            _limit_transactions(self.storage.engine)
             self.now()
         except Exception as error:  # whatever a database driver raises
             kind = StoreError if _is_away(error) else ValueError
@@ -166,6 +168,20 @@ def _arguments(url: URL) -> dict[str, Any]:
     if url.get_driver_name() in DRIVERS:
         connecting = {name: value for name, value in CONNECTING.items() if name not in url.query}
     return {"connect_args": connecting, "pool_pre_ping": True}
+
+
+def _limit_transactions(engine: Engine) -> None:
+    """Let a server of PostgreSQL end those of a machine that says nothing more."""
+    if engine.dialect.name != "postgresql":
+        return
+
+    @event.listens_for(engine, "connect")
+    def limit(connection: Any, _: object) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"set idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
+        connection.commit()
+
+    engine.dispose()  # connections of before
 
 
 def _cause(error: BaseException) -> BaseException:
