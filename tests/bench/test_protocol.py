@@ -149,6 +149,29 @@ def test_for_a_sum_methods_that_step_as_the_gradient_does_search_lower(
     ]
 
 
+def test_a_comparison_with_other_threads_reuses_nothing(copy: Path) -> None:
+    two = Comparing(replace(PLAN, threads=2), Store(copy))
+    for contest in two.contests:
+        job = contest.next_job()
+        assert job is not None
+        assert job.config.threads == 2
+        assert Store(copy).read(job.config) is None
+        contest.release()
+
+
+def test_a_method_of_another_version_is_searched_and_run_anew(
+    copy: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = replace(methods.find("sgd"), version=99)
+    monkeypatch.setitem(methods.METHODS, "sgd", raised)
+    workers = Here(Store(copy))
+    record = compare(PLAN, copy, workers)
+    assert heard(log)["model quick"] == 3 + 2  # its trials and final runs, none of the other's
+    of_sgd = [config for config in workers.done if config.method == "sgd"]
+    assert {config.method_version for config in of_sgd} == {"99"}
+    assert [facts.version for facts in record.methods] == ["99", "1"]
+
+
 def test_trials_never_read_the_test_split(tmp_path: Path, log: Path) -> None:
     compare(replace(PLAN, seeds=0), tmp_path)  # the search alone
     said = heard(log)

@@ -12,6 +12,7 @@ import pytest
 
 from badm.bench.comparison import MethodFacts, TaskFacts, Trial, to_json
 from badm.bench.plan import Entry, Plan, Record, latest_record, read_record
+from badm.bench.report import markdown
 from badm.bench.store import Config, Point, Result, Store, StoreError, header, line
 from badm.bench.summarise import summarise
 
@@ -100,6 +101,58 @@ def test_rows_hold_means_medians_and_their_values_by_seed(store: Store, record: 
     assert adam.compared is not None
     assert adam.compared.against == "sgd"
     assert adam.compared.difference == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("fact", "words"),
+    [
+        ("packages", "with the same versions of the packages"),
+        ("commit", "at the same commit of badm"),
+        ("processor", "on the same kind of processor"),
+    ],
+)
+def test_runs_from_different_places_are_told_apart(
+    store: Store, record: Record, fact: str, words: str
+) -> None:
+    assert summarise(record, store).notes == []
+    write(store, "adam", 2, [0.5, 0.6, 0.7], finished(0.82), **{fact: "another"})
+    assert summarise(record, store).notes == [f"Not all runs were made {words}."]
+
+
+def test_a_report_says_at_which_commit_and_by_which_code_its_runs_were_made(
+    store: Store, record: Record
+) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567, with changes"
+    for seed in range(3):
+        for method in ("sgd", "adam"):
+            write(store, method, seed, [0.5, 0.7], finished(0.7), commit=commit)
+    record.methods[0] = MethodFacts("sgd", "", "keras", "2, torch 9.9")
+    record.tasks[0] = replace(TASK, version="abc", data="0123456789abcdef")
+    found = summarise(record, store)
+    assert f"- commit: {commit}" in markdown(found)
+    plain = json.loads(to_json(found))
+    assert plain["environment"]["commit"] == commit
+    assert plain["methods"][0]["version"] == "2, torch 9.9"
+    assert (plain["tasks"][0]["version"], plain["tasks"][0]["data"]) == ("abc", "0123456789abcdef")
+    assert "commit" not in markdown(replace(found, environment={"commit": None}))
+
+
+def test_a_record_from_before_versions_is_read(store: Store, record: Record) -> None:
+    record.write(store)
+    (path,) = (store.folder / "comparisons").glob("*.json")
+    plain = json.loads(path.read_text())
+    del plain["plan"]["threads"]
+    for facts in plain["tasks"]:
+        del facts["version"], facts["data"]
+    for facts in plain["methods"]:
+        del facts["version"]
+    for one in plain["entries"]:
+        for final in one["finals"].values():
+            for later in ("method_version", "data", "threads", "engine"):
+                del final[later]
+    path.write_text(json.dumps(plain))
+    assert read_record(path) == record
+    assert [row.status for row in summarise(read_record(path), store).rows] == ["finished"] * 2
 
 
 def test_curves_are_the_points_of_the_runs(store: Store, record: Record) -> None:

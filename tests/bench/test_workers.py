@@ -12,7 +12,7 @@ import pytest
 from badm.bench import methods, tasks, workers
 from badm.bench.faults import TaskError
 from badm.bench.run import run
-from badm.bench.store import Config, Result, Store
+from badm.bench.store import Result, Store
 from badm.bench.workers import Broken, Died, Finished, Happening, Job, Progress, Workers
 
 TASKS = Path(__file__).with_name("quick_tasks.py")
@@ -39,7 +39,7 @@ def ended(pool: Workers) -> Happening:
 
 def job(name: str = "quick", seed: int = 0, source: Path = TASKS) -> Job:
     found = tasks.find(f"{source}:{name}")
-    config = Config(name, found.version, "cpu", found.task.steps, "sgd", {"lr": 0.1}, seed)
+    config = found.config(methods.find("sgd"), {"lr": 0.1}, seed)
     return Job(found.source, "cpu", config)
 
 
@@ -117,6 +117,27 @@ def test_a_process_that_does_not_stop_is_ended(
         until(lambda: at_the_gate(gate))
         ((worker, _),) = pool.busy.values()
     assert not worker.process.is_alive()
+
+
+@pytest.mark.parametrize("changed", ["neighbour", "data"])
+def test_a_task_that_changes_during_a_comparison_is_told(tmp_path: Path, changed: str) -> None:
+    source = tmp_path / "my_task.py"
+    files = {"neighbour": tmp_path / "neighbour.py", "data": tmp_path / "data.csv"}
+    for file in files.values():
+        file.write_text("# 1")
+    text = TASKS.read_text().replace(
+        'name = "quick"', f'name = "quick"\n    data_files = ({str(files["data"])!r},)'
+    )
+    source.write_text(text.replace("import os\n", "import os\nimport neighbour\n"))
+    one = job(source=source)
+    files[changed].write_text("# 2")
+    with Workers(1, Store(tmp_path / "runs")) as pool:
+        pool.start(one)
+        broken = ended(pool)
+    assert isinstance(broken, Broken)
+    assert isinstance(broken.error, TaskError)
+    subject = f"the data of {one.source} were" if changed == "data" else f"{one.source} was"
+    assert str(broken.error) == f"{subject} changed while it was being compared"
 
 
 def test_a_broken_task_says_where_and_prints_go_to_stderr(

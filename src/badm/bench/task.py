@@ -68,6 +68,8 @@ What is not a classifier of independent samples has its place too:
   :meth:`Task.after_step`.
 - **A run that ends without failing, but should not be taken for a success** (a generator that makes
   the same image again and again): :meth:`Task.remark`.
+- **Data in files**: say which in ``data_files``, so that runs with other data are not taken for
+  these. Modules beside the file of the task that it imports are part of the task without a word.
 - **Something to look at** (predictions, samples, filled blanks): :meth:`Task.exhibits`.
 """
 

@@ -43,7 +43,7 @@ Trials = Annotated[int, typer.Option(min=1, help="Settings tried, for every meth
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="Runs side by side.", show_default="one for each core")
 ]
-Threads = Annotated[int, typer.Option(min=1, help="Threads of each run.")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads of each run; they are part of its key.")]
 Study = Annotated[
     str,
     typer.Option(
