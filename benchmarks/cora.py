@@ -25,11 +25,11 @@ from typing import Any
 
 import torch
 
+from badm.bench import tasks
 from badm.bench.environment import environment
 from badm.bench.methods import find
 from badm.bench.run import run
-from badm.bench.store import Config, Store
-from badm.bench.tasks import TASKS
+from badm.bench.store import Store
 
 NETWORKS = ("node-cora-dnn", "node-cora-gnn")
 SEEDS = (0, 1, 2, 3, 4)
@@ -43,14 +43,13 @@ CASES: dict[str, tuple[str, dict[str, float]]] = {
 
 def accuracies(name: str, case: str, store: Store) -> list[float]:
     """On the test split, by seed."""
-    task = TASKS[name]("cpu")
+    task = tasks.find(name)
     called, given = CASES[case]
     method = find(called)
     found = []
     for seed in SEEDS:
-        setting = method.setting(given)
-        config = Config(name, str(task.version), "cpu", task.steps, called, setting, seed)
-        result = run(config, task, method, store).result
+        config = task.config(method, method.setting(given), seed)
+        result = run(config, task.task, method, store).result
         if result is None or result.test is None:
             raise SystemExit(f"{name}, {case}, seed {seed}: {result and result.message}")
         found.append(result.test["accuracy"])
@@ -92,7 +91,7 @@ def main() -> None:
             print(f"{name}: {case}: {_cell(results[name][case])}", flush=True)
     if options.output:
         settings: dict[str, Any] = {
-            "steps": {name: TASKS[name]("cpu").steps for name in NETWORKS},
+            "steps": {name: tasks.find(name).task.steps for name in NETWORKS},
             "seeds": SEEDS,
             "cases": CASES,
         }

@@ -30,7 +30,8 @@ from badm.bench.design import design
 from badm.bench.method import Setting
 from badm.bench.plan import TUNING_SEED
 from badm.bench.run import run_on
-from badm.bench.store import Config, Result, Store
+from badm.bench.store import Result, Store
+from badm.bench.tasks import Found
 from badm.bench.team import Team, gathered
 
 RANKS, CLASSES, WIDTH = 4, 8, 64
@@ -42,6 +43,7 @@ class TwoClassesEach(Task):
 
     name = "fashion-eight"
     description = "Eight classes of Fashion-MNIST"
+    dataset_name = "fashion-mnist"
     score = Score("accuracy", percent=True)
     batch_size = 32 * RANKS
     steps = 1600
@@ -49,7 +51,7 @@ class TwoClassesEach(Task):
     keep = "last"  # the best on the way would hide that a method goes up and down
 
     def data(self) -> Splits:
-        train, train_labels, test, test_labels = idx.load(path("fashion-mnist"))
+        train, train_labels, test, test_labels = idx.load(path(self.dataset_name))
         x, y = _eight(train, train_labels)
         held_out = len(y) // 5
         return Splits(
@@ -80,13 +82,13 @@ def _eight(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def study(team: Team, folder: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
     """All runs, as one of the ranks that make them; the first has the results."""
     task, store = TwoClassesEach(), Store(folder)
+    found = Found(task.name, task, str(task.version), None)
     rows = []
 
     def one(name: str, setting: Setting, seed: int, *, test: bool) -> Result:
         method = methods.find(name)
         full = method.setting({"ranks": RANKS, "shards": asked.shards, **setting})
-        steps = asked.steps or task.steps
-        config = Config(task.name, "1", task.scale, steps, name, full, seed, test=test)
+        config = found.config(method, full, seed, steps=asked.steps, test=test)
         done = run_on(team, config, task, method, store)
         result = team.first(None if done is None else done.result)
         assert result is not None

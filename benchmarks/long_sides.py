@@ -27,10 +27,9 @@ import torch
 from torch import Tensor
 
 from badm import BADM, kronecker
-from badm.bench import methods
+from badm.bench import methods, tasks
 from badm.bench.run import run
-from badm.bench.store import Config, Store
-from badm.bench.tasks import TASKS
+from badm.bench.store import Store
 
 LENGTHS = (64, 128, 256, 512, 2048)  # the last leaves every side here whole but for the longest
 SHAPES = ((32, 1433), (32, 3703), (4096, 7))
@@ -91,13 +90,13 @@ def identity_above(limit: int) -> Iterator[None]:
 
 def learned(name: str, steps: int) -> dict[str, list[float]]:
     """Best validation accuracy and lowest validation loss of each seed."""
-    method, task = methods.find("badm-kronecker"), TASKS[name]("cpu")
+    method, task = methods.find("badm-kronecker"), tasks.find(name)
     found: dict[str, list[float]] = {"accuracy": [], "loss": []}
     with TemporaryDirectory() as folder:
         for seed in SEEDS:
             setting = method.setting({"lr": LR})
-            config = Config(name, "1", "cpu", steps, method.name, setting, seed)
-            done = run(config, task, method, Store(folder))
+            config = task.config(method, setting, seed, steps=steps)
+            done = run(config, task.task, method, Store(folder))
             found["accuracy"].append(max(done.readings("accuracy")[1]))
             found["loss"].append(min(done.readings("loss")[1]))
     return found

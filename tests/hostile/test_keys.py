@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from badm.bench import data_files, environment, methods, tasks
+from badm.bench.data import DATASETS
 from badm.bench.data_files import identity
 from badm.bench.environment import CHANGED, commit_of
 from badm.bench.faults import TaskError
@@ -711,12 +712,9 @@ def test_a_run_with_other_threads_is_another_run_and_cannot_be_filed_as_this_one
     assert Store(tmp_path / "runs").runs() == ([], [])
 
 
-@pytest.mark.parametrize("name", [name for name in tasks.TASKS if name != "digits"])
-def test_every_task_of_ours_says_which_dataset_it_reads(name: str) -> None:
-    from badm.bench.data import DATASETS
-
-    (dataset,) = [one.name for one in DATASETS if name in one.tasks]
-    assert tasks.TASKS[name]("cpu").dataset_name == dataset
+def test_every_task_of_ours_says_which_dataset_it_reads() -> None:
+    named = {name: make("cpu").dataset_name for name, make in tasks.TASKS.items()}
+    assert named == {task: one.name for one in DATASETS for task in one.tasks} | {"digits": ""}
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -810,3 +808,108 @@ def test_a_run_tells_commit_and_processor(tmp_path: Path, line: Found) -> None:
     told = read(done.path).environment
     assert told["commit"] == environment.commit()
     assert told["processor"] == environment.processor() != ""
+
+
+def in_data(folder: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    written(folder, files)
+    monkeypatch.setenv("BADM_DATA", str(folder))
+
+
+def test_a_task_of_ours_counts_the_files_of_its_dataset_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, small = tasks.TASKS["node-cora-mlp"]("cpu"), tasks.TASKS["node-cora-mlp"]("smoke")
+    monkeypatch.setenv("BADM_DATA", str(tmp_path / "nowhere"))
+    assert identity(task) == ""  # the run will say what is missing
+    in_data(tmp_path / "one", {"graphs/cora.npz": "x", "graphs/cs.npz": "y"}, monkeypatch)
+    first = identity(task)
+    assert first != ""
+    assert identity(small) == ""  # on made-up data
+    in_data(tmp_path / "one", {"graphs/cs.npz": "z", "SHA256SUMS": ""}, monkeypatch)
+    assert identity(task) == first
+    in_data(tmp_path / "two", {"graphs/cora.npz": "x"}, monkeypatch)
+    assert identity(task) == first
+    in_data(tmp_path / "two", {"graphs/cora.npz": "z"}, monkeypatch)
+    assert identity(task) != first
+
+
+def test_the_official_files_count_where_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = tasks.TASKS["image-svhn"]("cpu")
+    in_data(tmp_path, {"svhn/svhn.npz": "x"}, monkeypatch)
+    first = identity(task)
+    in_data(tmp_path, {"svhn/train_32x32.mat": "a", "svhn/test_32x32.mat": "b"}, monkeypatch)
+    second = identity(task)
+    assert second not in ("", first)
+    in_data(tmp_path, {"svhn/svhn.npz": "y"}, monkeypatch)  # which nobody reads any more
+    assert identity(task) == second
+
+
+def test_a_task_made_from_one_of_ours_counts_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_data(tmp_path / "data", {"bbbp/BBBP.csv": "x"}, monkeypatch)
+    text = "from badm.bench.tasks.bbbp import Bbbp\nclass Mine(Bbbp):\n    name = 'mine'\n"
+    mine = find(written(tmp_path, {"my_task.py": text}))
+    assert mine.data == find("bbbp").data != ""
+
+
+def test_a_set_that_is_read_once_is_read_again_when_its_files_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gzip
+
+    from badm.bench.tasks import review_splits
+
+    monkeypatch.setenv("BADM_DATA", str(tmp_path))
+    (tmp_path / "imdb").mkdir()
+    seen = []
+    for word in ("good", "fine"):
+        for part in ("train", "test"):
+            lines = [
+                f'{{"id": "{kind}/{i}_{rating}", "label": {label}, "rating": {rating}, '
+                f'"text": "{word}"}}'
+                for label, (kind, rating) in enumerate((("neg", 1), ("pos", 10)))
+                for i in range(5)
+            ]
+            path = tmp_path / "imdb" / f"{part}.jsonl.gz"
+            path.write_bytes(gzip.compress("\n".join(lines).encode()))
+        seen.append(review_splits.load("paper"))
+    assert repr(seen[0].train) != repr(seen[1].train)
+
+
+@pytest.mark.data
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "node-cora-mlp",
+        "mnist-mlp",
+        "image-cmaterdb",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("bbbp", "text-imdb")),
+    ],
+)
+def test_a_task_of_ours_opens_no_data_that_do_not_count(
+    name: str, badm_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from badm.bench.tasks import bbbp, review_splits
+
+    bbbp._read.cache_clear()
+    review_splits._read.cache_clear()
+    task, opened = tasks.TASKS[name]("cpu"), set()
+
+    def listen(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], (str, os.PathLike)) and listening:
+            opened.add(os.path.abspath(arguments[0]))
+
+    listening = True
+    sys.addaudithook(listen)
+    try:
+        task.data()
+    finally:
+        listening = False  # a hook cannot be removed
+    files = {str(path.absolute()) for _, path in data_files._of_dataset(task.dataset_name)}
+    read_there = {path for path in opened if path.startswith(str(badm_data.absolute()) + os.sep)}
+    assert read_there
+    assert read_there <= files
