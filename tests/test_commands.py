@@ -218,7 +218,10 @@ def test_two_machines_with_one_study_do_every_trial_once(tmp_path: Path, unbroke
         (("compare", QUICK, "-o", "report.pdf"), "must be .html (a page)"),
         (("run", QUICK, "-m", "sgd", "--set", "lr"), "must be name=value, got 'lr'"),
         (("run", QUICK, "-m", "sgd", "--set", "speed=1"), "sgd takes lr"),
-        (("run", QUICK, "-m", "sgd", "--set", "lr=fast"), "lr of sgd must be a number, got 'fast'"),
+        (
+            ("run", QUICK, "-m", "sgd", "--set", "lr=fast"),
+            "lr of sgd must be a finite number of at least 0, got 'fast'",
+        ),
         (("run", QUICK, "-m", "sgd", "--seed", "-1"), "'--seed'"),
         (("report", "nowhere"), "there is no folder nowhere"),
         (("report", "."), "has no comparison yet: `badm compare digits` makes one"),

@@ -333,7 +333,7 @@ def test_trials_are_counted_at_the_end_as_well(copy: Path, monkeypatch: pytest.M
 
 
 def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ProtocolError, match="2 of the tasks have the name quick"):
+    with pytest.raises(ProtocolError, match="tasks must have different names, got quick from"):
         Comparing(replace(PLAN, tasks=PLAN.tasks * 2), Store(tmp_path))
 
 

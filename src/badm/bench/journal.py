@@ -52,8 +52,9 @@ class Journal:
         folder, names = self.folder.exhibits(self.config), {}
         folder.mkdir(exist_ok=True)
         for number, (title, content) in enumerate(shown.items()):
-            kind, raw = ("txt", content.encode()) if isinstance(content, str) else ("png", content)
+            kind = "txt" if isinstance(content, str) else "png"
             names[title] = f"{step}-{number}.{kind}"
+            raw = content.encode(errors="replace") if isinstance(content, str) else content
             store.write_atomically(folder / names[title], raw)
         return names
 

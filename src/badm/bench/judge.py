@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from reprlib import repr as short
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from badm.bench import seeds
 from badm.bench.faults import TaskError, blame, method_at_work
+from badm.bench.loading import kind
 from badm.bench.method import Trainer
 from badm.bench.task import Player, Splits, Task
 
@@ -43,7 +45,12 @@ class Judge:
         """What the task reports of a split, checked."""
         seeds.seed_everything(self.seed, seeds.EVALUATE)
         with blame(self.task, "evaluate"):
-            figures = {name: float(x) for name, x in self.task.evaluate(self.model, split).items()}
+            reported = self.task.evaluate(self.model, split)
+        if not isinstance(reported, Mapping):
+            raise TaskError(
+                f"task {self.task.name}: evaluate must return numbers by name, got {kind(reported)}"
+            )
+        figures = {name: self._number(name, value) for name, value in reported.items()}
         if self.task.score.name not in figures:
             raise TaskError(
                 f"task {self.task.name}: evaluate must report its score "
@@ -51,10 +58,33 @@ class Judge:
             )
         return figures
 
+    def _number(self, name: Any, value: Any) -> float:
+        try:
+            if isinstance(name, str) and not isinstance(value, (str, bytes)):
+                return float(value)
+        except (TypeError, ValueError, RuntimeError, OverflowError):  # a vector, None, an object
+            pass
+        raise TaskError(
+            f"task {self.task.name}: evaluate must return numbers by name, "
+            f"got {short(value)} for {short(name)}"
+        )
+
     def exhibits(self) -> Mapping[str, bytes | str]:
         seeds.seed_everything(self.seed, seeds.EXHIBIT)
         with blame(self.task, "exhibits"):
-            return self.task.exhibits(self.model, self.splits)
+            shown = self.task.exhibits(self.model, self.splits)
+        if not isinstance(shown, Mapping) or not all(isinstance(title, str) for title in shown):
+            raise TaskError(
+                f"task {self.task.name}: exhibits must return pictures and texts by title, "
+                f"got {short(shown)}"
+            )
+        for title, content in shown.items():
+            if not isinstance(content, (bytes, str)):
+                raise TaskError(
+                    f"task {self.task.name}: exhibit {title!r} must be the bytes of a PNG file "
+                    f"or a text, got {kind(content)}"
+                )
+        return shown
 
     def calibrate(self, player: Player) -> None:
         """Pass training batches through the model, always the same ones.

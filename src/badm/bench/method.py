@@ -19,13 +19,19 @@ one of anything that behaves like a ``torch.optim.Optimizer``:
 >>> sgd.setting({"momentum": 0.9})
 Traceback (most recent call last):
 ValueError: sgd takes lr, got momentum
+>>> sgd.setting({"lr": float("nan")})
+Traceback (most recent call last):
+ValueError: lr of sgd must be a finite number of at least 0, got nan
 """
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from reprlib import repr as short
 from typing import Any, Literal, Protocol
 
 from torch import Tensor, nn
@@ -59,6 +65,8 @@ class Choice:
 
 
 Space = Mapping[str, Range | Choice]
+
+LEARNING_RATE = Range(0.0, math.inf)  # what a learning rate may be, wherever it is searched
 
 
 class CannotTrain(Exception):
@@ -125,6 +133,8 @@ class Method:
     ``defaults`` names every setting there is. ``space`` says which of them are searched, and where;
     for fairness every range of a learning rate spans three decades. ``paper`` turns what the paper
     states of a task into a setting; without it the learning rate is taken over if one is stated.
+    ``limits`` says what a setting may be at all, beside being of the type of its default: numbers
+    are finite and whole ones at least 1 in any case.
     """
 
     name: str
@@ -134,6 +144,7 @@ class Method:
     defaults: Mapping[str, Any]
     space: Space
     paper: Callable[[Paper], Setting] | None = None
+    limits: Space = field(default_factory=dict)
     # To be changed by whatever changes the results: old runs are then not reused.
     version: int | str = 1
     package: str = ""  # of others, whose code does the steps: its version counts as well
@@ -159,11 +170,15 @@ class Method:
         return int(setting["ranks"]) if self.family == "replicas" else 1
 
     def setting(self, given: Mapping[str, Any]) -> Setting:
-        """``given`` completed with the defaults."""
-        for name in given:
+        """``given`` completed with the defaults; ``ValueError`` names what cannot be used."""
+        limits = {"lr": LEARNING_RATE, **self.limits}
+        for name, value in given.items():
             if name not in self.defaults:
                 takes = ", ".join(self.defaults) or "no settings"
                 raise ValueError(f"{self.name} takes {takes}, got {name}")
+            wanted = _misfit(value, self.defaults[name], limits.get(name))
+            if wanted:
+                raise ValueError(f"{name} of {self.name} must be {wanted}, got {short(value)}")
         return {**self.defaults, **given}
 
     def setting_of_paper(self, paper: Paper | None) -> Setting:
@@ -173,6 +188,30 @@ class Method:
         if self.paper is not None:
             return self.setting(self.paper(paper))
         return self.setting({} if paper.lr is None else {"lr": paper.lr})
+
+
+def _misfit(value: Any, default: Any, limits: Range | Choice | None) -> str:
+    """What a setting should have been, in words; nothing if the value will do.
+
+    >>> _misfit(1.5, 4, Range(1, 64)), _misfit(3, 4, Range(1, 64)), _misfit(1e-3, 0.1, None)
+    ('a whole number from 1 to 64', '', '')
+    """
+    if isinstance(limits, Choice):
+        return "" if value in limits.values else f"one of {', '.join(map(str, limits.values))}"
+    if isinstance(default, bool):
+        return "" if isinstance(value, bool) else "true or false"
+    if not isinstance(default, (int, float)):
+        return "" if isinstance(value, type(default)) else "a text"
+    whole = isinstance(default, int)
+    low, high = (limits.low, limits.high) if limits else (1 if whole else -math.inf, math.inf)
+    number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+    # NaN is in no range, and a whole number that no float can hold is not in this one.
+    if number and max(low, -sys.float_info.max) <= value <= min(high, sys.float_info.max):
+        return ""
+    kind = "a whole number" if whole else "a finite number"
+    if high < math.inf:
+        return f"{kind} from {low:g} to {high:g}"
+    return f"{kind} of at least {low:g}" if low > -math.inf else kind
 
 
 class StepsLikeAnOptimizer(Protocol):

@@ -19,10 +19,12 @@ from badm.bench import methods, tasks
 from badm.bench.comparison import MethodFacts, TaskFacts
 from badm.bench.contest import Contest
 from badm.bench.method import Method
-from badm.bench.plan import Entry, Plan, ProtocolError, Record
+from badm.bench.plan import TUNING_SEED, Entry, Plan, ProtocolError, Record
 from badm.bench.search import STALE_SECONDS, Book
 from badm.bench.store import Store
+from badm.bench.task import SCALES
 from badm.bench.tasks import Found
+from badm.bench.training import SCHEDULES
 from badm.bench.workers import Broken, Died, Happening, Progress, Workers
 
 RESTARTS = 1  # of a run whose process died, before it counts as failed
@@ -44,6 +46,7 @@ class Comparing:
 
         ``say`` tells people what is waited for.
         """
+        _check_plan(plan)
         self.plan, self.store, self.say = plan, store, say
         found = [tasks.find(source, plan.scale) for source in plan.tasks]
         chosen = [methods.find(name) for name in plan.methods]
@@ -193,11 +196,37 @@ def _contest(
     return made[where]
 
 
+def _check_plan(plan: Plan) -> None:
+    """Refuse what no comparison can be made of, whatever its tasks."""
+    tuned = plan.protocol == "tuned"
+    rules = (
+        ("tasks", len(plan.tasks) > 0, "at least one"),
+        ("methods", len(plan.methods) > 0, "at least one"),
+        ("methods", len(set(plan.methods)) == len(plan.methods), "different from each other"),
+        ("protocol", plan.protocol in ("tuned", "paper"), "tuned or paper"),
+        ("objective", plan.objective in ("score", "steps"), "score or steps"),
+        ("schedule", plan.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
+        ("scale", plan.scale in SCALES, f"one of {', '.join(SCALES)}"),
+        ("trials", plan.trials >= tuned, "a whole number of at least 1"),
+        ("seeds", 0 <= plan.seeds <= TUNING_SEED, f"a whole number from 0 to {TUNING_SEED}"),
+        ("steps", plan.steps is None or plan.steps >= 1, "a whole number of at least 1"),
+        ("target", plan.target is None or math.isfinite(plan.target), "a finite number"),
+        ("reference", plan.reference in ("", *plan.methods), "one of the methods"),
+    )
+    for name, right, wanted in rules:
+        if not right:
+            raise ProtocolError(f"{name} must be {wanted}, got {getattr(plan, name)!r}")
+
+
 def _check(plan: Plan, found: Sequence[Found]) -> None:
-    names = [one.task.name for one in found]
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise ProtocolError(f"{count} of the tasks have the name {name}")
+    by_name: dict[str, list[str]] = {}
+    for one in found:
+        by_name.setdefault(one.task.name, []).append(one.source)
+    for name, sources in by_name.items():
+        if len(sources) > 1:
+            raise ProtocolError(
+                f"tasks must have different names, got {name} from {' and '.join(sources)}"
+            )
     if plan.objective == "steps" and plan.target is None:
         for one in found:
             if one.task.target is None:

@@ -265,7 +265,9 @@ def load_tensors(path: Path) -> Any:
 def line(content: Mapping[str, Any]) -> bytes:
     """One line of a run file; numbers that JSON does not have become null."""
     plain = {key: value for key, value in content.items() if value is not None}
-    return json.dumps(finite(plain), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    text = json.dumps(finite(plain), ensure_ascii=False, allow_nan=False)
+    # Half a character, such as a byte of a file name that is not UTF-8, is \udcff in JSON too.
+    return text.encode(errors="backslashreplace") + b"\n"
 
 
 def header(config: Config, environment: Mapping[str, Any], facts: Mapping[str, Any]) -> bytes:

@@ -76,10 +76,12 @@ What is not a classifier of independent samples has its place too:
 from __future__ import annotations
 
 import re
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
@@ -89,6 +91,9 @@ from badm.bench.paper import Paper
 
 Scale = Literal["smoke", "cpu", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "cpu", "paper")
+NAME = r"[a-z0-9][a-z0-9._-]{0,99}"  # of a task: its runs are kept in a folder of that name
+RESERVED = ("comparisons", "report.html", "search.db")  # what else is in the folder of the runs
+MOST = 1_000_000_000  # steps, samples of a batch
 
 
 @dataclass(frozen=True)
@@ -258,20 +263,31 @@ def check(task: Task) -> None:
     missing = [fact for fact in task.required if not hasattr(task, fact)]
     if missing:
         raise ValueError(f"task {what} must state {', '.join(missing)}")
-    if not isinstance(task.name, str) or not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", task.name):
-        raise ValueError(
-            f"name of task {what} must be lower-case letters, digits and - . _, got {task.name!r}"
-        )
-    if not isinstance(task.score, Score):
-        raise ValueError(f'score of task {what} must be a Score, such as Score("accuracy")')
+    if not hasattr(task, "scale"):
+        raise ValueError(f"task {what} must call super().__init__(scale) in its __init__")
+    for fact, right, wanted in _rules(task):
+        if not right:
+            value = getattr(task, fact)
+            raise ValueError(f"{fact} of task {what} must be {wanted}, got {short(value)}")
+
+
+def _rules(task: Task) -> Iterator[tuple[str, bool, str]]:
+    """Each fact of a task: whether it is right, and what would be."""
+    named = isinstance(task.name, str) and bool(re.fullmatch(NAME, task.name))
+    yield "name", named, "lower-case letters, digits and - . _, at most 100 of them"
+    taken = ", ".join(RESERVED)
+    yield "name", task.name not in RESERVED, f"another than {taken}, which badm uses itself"
+    yield "description", isinstance(task.description, str), "a text"
+    yield "score", isinstance(task.score, Score), 'a Score, such as Score("accuracy")'
+    known = isinstance(task.score.name, str) and task.score.name != ""
+    yield "score", known, "a Score whose name is a text that evaluate reports"
+    yield "score", task.score.best in ("high", "low"), "a Score whose best is 'high' or 'low'"
     for fact in ("batch_size", "sub_batch_size", "steps", "evaluate_every", "terms"):
         value = getattr(task, fact)
-        if value is None and fact == "sub_batch_size":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(
-                f"{fact} of task {what} must be a whole number of at least 1, got {value!r}"
-            )
+        if value is not None or fact != "sub_batch_size":
+            whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+            yield fact, whole, "a whole number of at least 1"
+            yield fact, value <= MOST, f"at most {MOST:,}"
     choices = {
         "gradients": ("batch", "sub-batches"),
         "reduction": ("mean", "sum"),
@@ -279,11 +295,23 @@ def check(task: Task) -> None:
         "keep": ("best", "last"),
     }
     for fact, allowed in choices.items():
-        if getattr(task, fact) not in allowed:
-            raise ValueError(
-                f"{fact} of task {what} must be {' or '.join(map(repr, allowed))}, "
-                f"got {getattr(task, fact)!r}"
-            )
+        yield fact, getattr(task, fact) in allowed, " or ".join(map(repr, allowed))
+    yield "target", task.target is None or _is_finite(task.target), "a finite number or None"
+    named = task.after is None or isinstance(task.after, str)
+    yield "after", named, "the name of the task before or None"
+    parts = isinstance(task.exhibit_at, Sequence) and all(map(_is_part, task.exhibit_at))
+    yield "exhibit_at", parts, "a tuple of numbers above 0 and up to 1, such as (0.5, 1.0)"
+    yield "paper", task.paper is None or isinstance(task.paper, Paper), "a Paper or None"
+    yield "version", isinstance(task.version, (int, str)), "a number or a text"
+
+
+def _is_finite(value: Any) -> bool:
+    real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return real and abs(value) <= sys.float_info.max
+
+
+def _is_part(value: Any) -> bool:
+    return _is_finite(value) and 0 < value <= 1
 
 
 def _first_tensor(nest: Any) -> Tensor:

@@ -22,7 +22,7 @@ from badm.bench.environment import environment, forget_peak_memory, peak_memory
 from badm.bench.faults import MethodFailed, TaskError, blame, method_at_work
 from badm.bench.journal import BadCheckpoint, Journal, Shadow
 from badm.bench.judge import Judge
-from badm.bench.loading import facts, splits_of
+from badm.bench.loading import facts, kind, model_of, players_of, samples_of, splits_of
 from badm.bench.method import CannotTrain, Method, Problem, Trainer
 from badm.bench.store import Config, Outcome, Point, Result, Store, StoreError
 from badm.bench.task import Player, Task
@@ -91,14 +91,9 @@ class Training:
         if config.data and identity(task) != config.data:
             raise TaskError(f"task {task.name}: its data files have been changed meanwhile")
         seeds.seed_everything(config.seed, seeds.MODEL)
-        with blame(task, "model"):
-            self.model = task.model(self.splits)
-        with blame(task, "players"):
-            players = task.players(self.model)
-        with blame(task, "samples"):
-            self.samples = task.samples(self.splits.train)
-        if self.samples < 1:
-            raise TaskError(f"task {task.name}: the training split has no samples")
+        self.model = model_of(task, self.splits)
+        players = players_of(task, self.model)
+        self.samples = samples_of(task, self.splits)
         self.dealer = self._dealer()
         self.judge = Judge(task, self.model, self.splits, config.seed)
         self.works = [BatchWork(task, self.model, player) for player in players]
@@ -235,7 +230,10 @@ class Training:
         if self.state.last is None:  # a rank that judges nothing
             return ""
         with blame(self.task, "remark"):
-            return self.task.remark(self.state.last)
+            remark = self.task.remark(self.state.last)
+        if not isinstance(remark, str):
+            raise TaskError(f"task {self.task.name}: remark must return a text, got {kind(remark)}")
+        return remark
 
     def _step(self) -> list[float]:
         """One step of every player; their losses."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -196,6 +197,7 @@ def _work(
     """The life of a worker: a job, a run, a word; until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent that decides
     os.dup2(2, 1)  # what a task prints is not what the command prints
+    sys.stdout = sys.stderr  # which takes any character, whatever the terminal can show
     try:
         job = pipe.recv()
         try:

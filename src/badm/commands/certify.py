@@ -11,13 +11,16 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from badm.bench.store import reason
 from badm.commands.certificate_picture import FORMATS, draw
+from badm.commands.faults import STORE, stop
 from badm.commands.paper_settings import study
 from badm.commands.terminal import console
 from badm.partition import Partition
 from badm.theory import Certificate, LeastSquares, LogisticRegression, Problem
 
 HOLDS, VIOLATED, NOT_COVERED = 0, 1, 3
+MOST = 100_000_000  # steps, or numbers in a matrix: 0.8 GB
 
 
 class ProblemName(str, Enum):
@@ -43,8 +46,15 @@ def _at_least_0(value: float) -> float:
 
 
 def _at_least_1(value: int) -> int:
-    if value < 1:
-        raise typer.BadParameter(f"must be a whole number of at least 1, got {value}")
+    if not 1 <= value <= MOST:
+        most = f" and at most {MOST:,}" if value > MOST else ""
+        raise typer.BadParameter(f"must be a whole number of at least 1{most}, got {value}")
+    return value
+
+
+def _seed(value: int) -> int:
+    if not 0 <= value < 2**32:
+        raise typer.BadParameter(f"must be a whole number from 0 to 4,294,967,295, got {value}")
     return value
 
 
@@ -78,9 +88,7 @@ def certify(
         typer.Option(callback=_positive, help="Penalty σ > 0. Default: 5·max(η, ρ).", metavar="σ"),
     ] = None,
     steps: Annotated[int, typer.Option(callback=_at_least_1, help="Number of iterations K.")] = 200,
-    seed: Annotated[
-        int, typer.Option(callback=_at_least_0, help="Seed of data and partition.")
-    ] = 0,
+    seed: Annotated[int, typer.Option(callback=_seed, help="Seed of data and partition.")] = 0,
     start: Annotated[
         StartName,
         typer.Option(help="Duals at −∇F_s(w⁰), which the theorem covers, or at zero."),
@@ -110,6 +118,7 @@ def certify(
     - 1: the theorem covers the run and was violated
     - 2: a value cannot be used
     - 3: the theorem does not cover the run (σ is too small); what was measured is printed
+    - 4: the picture cannot be written
 
     **Examples**
 
@@ -129,7 +138,7 @@ def certify(
         partitions = [divide(samples, batches, sub_batches, seed + i) for i in range(5)]
         rows = study(list(zip(problems, partitions, strict=True)), steps, start.value)
         if as_json:
-            typer.echo(json.dumps(rows, indent=2))
+            print(json.dumps(rows, indent=2))
         else:
             out.print(paper_table(rows))
         return
@@ -148,11 +157,14 @@ def certify(
         f"B = {batches}, S = {sub_batches}, seed {seed}"
     )
     if picture:
-        draw(certificate, title, output)
+        try:
+            draw(certificate, title, output)
+        except OSError as error:
+            stop(f"cannot write {output}: {reason(error)}", STORE)
     if as_json:
-        typer.echo(json.dumps({"problem": title, **as_plain(certificate)}, indent=2))
+        print(json.dumps({"problem": title, **as_plain(certificate)}, indent=2))
     elif quiet:
-        typer.echo(certificate.verdict)
+        print(certificate.verdict)
     else:
         out.print(step_table(certificate, title))
         out.print(certificate.verdict)
@@ -165,6 +177,11 @@ def certify(
 
 def synthetic(name: str, samples: int, features: int, l2: float, seed: int) -> Problem:
     """A random problem: Gaussian features, targets of a linear model with noise."""
+    if max(samples, features) * features > MOST:
+        raise typer.BadParameter(
+            f"must make matrices of at most {MOST:,} numbers, got {samples} x {features}",
+            param_hint="--samples, --features",
+        )
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:

@@ -28,9 +28,7 @@ def compare(
     ],
     methods: Annotated[
         str,
-        typer.Option(
-            "--methods", "-m", help="Names with commas between; `all` and `badm*` work too."
-        ),
+        typer.Option("--methods", "-m", help="Comma-separated names; `all` and `badm*` work too."),
     ] = METHODS,
     protocol: Annotated[
         str,
@@ -41,7 +39,8 @@ def compare(
     ] = "tuned",
     trials: options.Trials = 6,
     seeds: Annotated[
-        int, typer.Option(min=1, max=TUNING_SEED, help="Final runs of every method.")
+        int,
+        typer.Option(callback=options.between(1, TUNING_SEED), help="Final runs of every method."),
     ] = 3,
     scale: options.Scale = "cpu",
     schedule: options.Schedule = "constant",
@@ -54,7 +53,10 @@ def compare(
     ] = "score",
     target: Annotated[
         float | None,
-        typer.Option(help="Validation score to count steps to, instead of the task's own."),
+        typer.Option(
+            help="Validation score to count steps to, instead of the task's own.",
+            callback=options.between(),
+        ),
     ] = None,
     steps: options.Steps = None,
     reference: Annotated[
@@ -102,7 +104,7 @@ def compare(
         names = options.chosen_methods(methods)
         against = reference or ("badm" if "badm" in names else names[0])
         if against not in names:
-            raise ValueError(f"--reference must be one of {', '.join(names)}, got {against}")
+            raise ValueError(f"--reference must be one of {', '.join(names)}, got {against!r}")
         store = Store(runs)
         outputs = check_outputs(output or [runs / "report.html"])
         plan = Plan(
@@ -142,7 +144,7 @@ def compare(
 def show(comparison: Comparison, outputs: list[Path], *, as_json: bool, quiet: bool) -> None:
     """Tables, the summary and where the report is; or JSON; or the paths alone."""
     if as_json:
-        typer.echo(to_json(comparison))
+        print(to_json(comparison))
         return
     from badm.bench.report import console_table  # not for --help to wait for
 

@@ -1,6 +1,7 @@
 """``badm data``: which datasets there are, whether they are sound, and how to get them."""
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -241,11 +242,11 @@ def _megabytes(size: int) -> str:
 
 
 def _print_json(rows: list[dict[str, Any]]) -> None:
-    typer.echo(json.dumps({"root": str(root()), "datasets": rows}, indent=2))
+    print(json.dumps({"root": str(root()), "datasets": rows}, indent=2))
 
 
 def _complain(message: str) -> None:
-    typer.echo(visible(message), err=True)
+    print(visible(message), file=sys.stderr)
 
 
 @contextmanager

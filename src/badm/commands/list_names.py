@@ -39,7 +39,7 @@ def list_tasks(as_json: AsJson = False) -> None:
             }
             for task in tasks
         ]
-        typer.echo(json.dumps(plain, indent=2))
+        print(json.dumps(plain, indent=2))
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("task", "what it is", "score", "steps", "target"):
@@ -70,7 +70,7 @@ def list_methods(as_json: AsJson = False) -> None:
             }
             for method in METHODS.values()
         ]
-        typer.echo(json.dumps(plain, indent=2))
+        print(json.dumps(plain, indent=2))
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("method", "family", "what it is", "default", "searched in"):

@@ -1,8 +1,10 @@
 """Options that several commands have, and what they turn into."""
 
 import json
+import math
 from fnmatch import fnmatchcase
 from pathlib import Path
+from reprlib import repr as short
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +13,7 @@ from badm.bench.environment import cores
 from badm.bench.method import Method, Setting
 from badm.bench.methods import METHODS
 from badm.bench.methods import find as find_method
-from badm.bench.task import SCALES
+from badm.bench.task import MOST, SCALES
 from badm.bench.training import SCHEDULES
 from badm.commands.output import FORMS
 
@@ -27,23 +29,53 @@ def one_of(*choices: str) -> Any:
     return check
 
 
+def between(low: float = -math.inf, high: float = math.inf) -> Any:
+    """A callback that takes finite numbers from ``low`` to ``high`` and no others."""
+    wanted = f"a finite number of at least {low}" if low > -math.inf else "a finite number"
+    if high < math.inf:
+        wanted = f"a number from {low} to {high:,}"
+
+    def check(value: float | None) -> float | None:
+        if value is not None and not (low <= value <= high and abs(value) < math.inf):
+            raise typer.BadParameter(f"must be {wanted}, got {short(value)}")
+        return value
+
+    return check
+
+
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of the runs.", metavar="DIR")]
 Scale = Annotated[
     str,
-    typer.Option(help="smoke (seconds), cpu or paper (its sizes).", callback=one_of(*SCALES)),
+    typer.Option(
+        help="Size of the task: smoke (seconds), cpu, or paper (as in the paper).",
+        callback=one_of(*SCALES),
+    ),
 ]
 Schedule = Annotated[
     str,
     typer.Option(
-        help=f"Of the learning rate: {', '.join(SCHEDULES)}.", callback=one_of(*SCHEDULES)
+        help=f"Learning-rate schedule: {', '.join(SCHEDULES)}.", callback=one_of(*SCHEDULES)
     ),
 ]
-Steps = Annotated[int | None, typer.Option(min=1, help="Instead of the task's own number.")]
-Trials = Annotated[int, typer.Option(min=1, help="Settings tried, for every method as many.")]
-Jobs = Annotated[
-    int | None, typer.Option(min=1, help="Runs side by side.", show_default="one for each core")
+Steps = Annotated[
+    int | None, typer.Option(callback=between(1, MOST), help="Instead of the task's own number.")
 ]
-Threads = Annotated[int, typer.Option(min=1, help="Threads of each run; they are part of its key.")]
+Trials = Annotated[
+    int,
+    typer.Option(
+        callback=between(1, 10_000), help="Settings to try, the same number for every method."
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        callback=between(1, 1024), help="Runs at a time.", show_default="one for each core"
+    ),
+]
+Threads = Annotated[
+    int,
+    typer.Option(callback=between(1, 1024), help="Threads of each run; they are part of its key."),
+]
 Study = Annotated[
     str,
     typer.Option(
@@ -62,7 +94,7 @@ Outputs = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help=f"A file to write, may be repeated: {FORMS}.",
+        help=f"A file to write; may be repeated: {FORMS}.",
         show_default="report.html in the folder of the runs",
     ),
 ]
@@ -73,8 +105,8 @@ def jobs_or_cores(jobs: int | None, threads: int) -> int:
     return jobs or max(1, min(8, cores() // threads))
 
 
-def chosen_methods(text: str) -> tuple[str, ...]:
-    """Names with commas between them; ``all`` and patterns such as ``badm*`` stand for several.
+def chosen_methods(text: str, option: str = "--methods") -> tuple[str, ...]:
+    """Comma-separated names; ``all`` and patterns such as ``badm*`` stand for several.
 
     >>> chosen_methods("adam,badm-d*")
     ('adam', 'badm-diagonal')
@@ -89,27 +121,23 @@ def chosen_methods(text: str) -> tuple[str, ...]:
             found = []
         names += found or [find_method(part).name]
     if not names:
-        raise typer.BadParameter("must name at least one method", param_hint="--methods")
+        raise typer.BadParameter(f"must name at least one method, got {text!r}", param_hint=option)
     return tuple(dict.fromkeys(names))
 
 
 def settings_given(pairs: list[str], method: Method) -> Setting:
     """``["lr=0.01", "nesterov=true"]`` as a full setting of the method."""
-    given = {}
+    given: Setting = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not (name and equals and text):
             raise typer.BadParameter(f"must be name=value, got {pair!r}", param_hint="--set")
+        if name in given:
+            raise typer.BadParameter(
+                f"must have every name once, got {name} more than once", param_hint="--set"
+            )
         try:
             given[name] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):  # a word, or brackets without end
             given[name] = text
-    full = method.setting(given)
-    for name, value in given.items():
-        if _is_number(method.defaults[name]) and not _is_number(value):
-            raise ValueError(f"{name} of {method.name} must be a number, got {value!r}")
-    return full
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return method.setting(given)

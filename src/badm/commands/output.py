@@ -61,7 +61,7 @@ def write_outputs(comparison: Comparison, paths: list[Path]) -> None:
             if path.suffix == ".html":
                 write_page(comparison, path)
             elif path.suffix == ".md":
-                write_atomically(path, markdown(comparison).encode())
+                write_atomically(path, markdown(comparison).encode(errors="replace"))
             elif path.suffix == ".json":
                 write_atomically(path, to_json(comparison).encode())
             else:

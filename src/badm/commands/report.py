@@ -9,7 +9,7 @@ from badm.bench.plan import latest_record, read_record
 from badm.bench.store import Store
 from badm.commands import options
 from badm.commands.compare import show
-from badm.commands.faults import USAGE, stop, told
+from badm.commands.faults import USAGE, say, stop, told
 from badm.commands.output import check_outputs, write_outputs
 
 
@@ -57,7 +57,7 @@ def report(
             latest, problems = latest_record(store)
             if latest is None:
                 for problem in problems:
-                    typer.echo(f"badm: {problem}", err=True)
+                    say(problem)
                 stop(f"{runs} has no comparison yet: `badm compare digits` makes one", USAGE)
             assert latest is not None
             record = latest

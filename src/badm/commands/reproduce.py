@@ -17,7 +17,7 @@ from badm.bench.plan import TUNING_SEED
 from badm.bench.store import Store, reason, write_atomically
 from badm.bench.workers import Workers
 from badm.commands import options
-from badm.commands.faults import FAILED, INTERRUPTED, STORE, stop, told
+from badm.commands.faults import FAILED, INTERRUPTED, STORE, say, stop, told
 from badm.commands.output import aside, check_outputs, write_outputs
 from badm.commands.progress import Board
 from badm.commands.terminal import console
@@ -34,14 +34,16 @@ def reproduce(
         ),
     ] = None,
     scale: options.Scale = "cpu",
-    seeds: Annotated[int, typer.Option(min=1, max=TUNING_SEED, help="Runs of every cell.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(callback=options.between(1, TUNING_SEED), help="Runs of every cell.")
+    ] = 3,
     steps: options.Steps = None,
     methods: Annotated[
         str,
         typer.Option(
             "--methods",
             "-m",
-            help="Names with commas between; `all` and `badm*` work too.",
+            help="Comma-separated names; `all` and `badm*` work too.",
             show_default="the paper's and BADM in three metrics",
         ),
     ] = "",
@@ -121,9 +123,9 @@ def reproduce(
             if interrupted:
                 break
         if as_json:
-            typer.echo(json.dumps(done, allow_nan=False))
+            print(json.dumps(done, allow_nan=False))
     if interrupted:
-        typer.echo("badm: interrupted; the same command goes on from here", err=True)
+        say("interrupted; the same command goes on from here")
         raise typer.Exit(INTERRUPTED)
     if failed:
         raise typer.Exit(FAILED)
@@ -137,7 +139,7 @@ def _absent(part: Part, scale: str) -> list[str]:
     if len(lacking) == len(part.tasks):
         stop(next(iter(lacking.values())), FAILED)
     for why in dict.fromkeys(lacking.values()):
-        typer.echo(f"badm: {part.name} goes on without it: {why}", err=True)
+        say(f"{part.name} goes on without it: {why}")
     return list(lacking)
 
 

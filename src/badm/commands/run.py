@@ -32,7 +32,12 @@ def run(
         list[str] | None,
         typer.Option("--set", "-s", help="A setting, may be repeated.", metavar="NAME=VALUE"),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            callback=options.between(0, 2**32 - 1), help="Of initialisation, batches and noise."
+        ),
+    ] = 0,
     replicas: Annotated[
         str,
         typer.Option(
@@ -47,7 +52,12 @@ def run(
     runs: options.Runs = Path("runs"),
     threads: options.Threads = 1,
     checkpoint: Annotated[
-        float, typer.Option(min=0.0, help="Seconds between checkpoints.", metavar="SECONDS")
+        float,
+        typer.Option(
+            callback=options.between(0),
+            help="Seconds between checkpoints.",
+            metavar="SECONDS",
+        ),
     ] = 20.0,
     weights: Annotated[bool, typer.Option("--weights", help="Keep the weights as a file.")] = False,
     as_json: options.AsJson = False,
@@ -162,17 +172,17 @@ def show(done: Run, score: Score, *, as_json: bool, quiet: bool) -> None:
     assert result is not None
     if as_json:
         plain = {"config": done.config.plain(), "result": asdict(result), "path": str(done.path)}
-        typer.echo(json.dumps(plain, indent=2))
+        print(json.dumps(plain, indent=2))
         return
     if not quiet:
         if result.status in ("finished", "diverged"):  # of the others the last line says why
-            typer.echo(f"{result.status} after {result.step} steps")
+            print(f"{result.status} after {result.step} steps")
         for name, value in (
             ("validation", result.score),
             ("test", (result.test or {}).get(score.name)),
         ):
             if value is not None:
-                typer.echo(f"{name} {score.name}: {score.show(value)}")
+                print(f"{name} {score.name}: {score.show(value)}")
         if result.message and result.status in ("finished", "diverged"):
-            typer.echo(visible(result.message))
-    typer.echo(f"written: {done.path}")
+            print(visible(result.message))
+    print(f"written: {done.path}")

@@ -21,7 +21,9 @@ from badm.commands.terminal import console
 
 def tune(
     task: Annotated[str, typer.Argument(help="A name (`badm list tasks`) or a file.")],
-    method: Annotated[str, typer.Option("--method", "-m", help="One, or several with commas.")],
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="A method, or comma-separated names.")
+    ],
     trials: options.Trials = 8,
     scale: options.Scale = "cpu",
     schedule: options.Schedule = "constant",
@@ -54,7 +56,7 @@ def tune(
     from badm.bench.protocol import Comparing  # not for --help to wait for
 
     with told():
-        names = options.chosen_methods(method)
+        names = options.chosen_methods(method, "--method")
         store = Store(runs)
         plan = Plan(
             (task,),
@@ -79,7 +81,7 @@ def tune(
         entries = comparing.record.entries
         score = all_tasks.find(task, scale).task.score  # type: ignore[arg-type]
         if as_json:
-            typer.echo(json.dumps([_plain(entry) for entry in entries], indent=2))
+            print(json.dumps([_plain(entry) for entry in entries], indent=2))
         else:
             out = console()
             for entry in entries:

@@ -11,7 +11,7 @@ import badm
 
 def _show(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"badm {badm.__version__}")
+        print(f"badm {badm.__version__}")
         raise typer.Exit
 
 

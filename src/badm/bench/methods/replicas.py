@@ -16,7 +16,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from badm.bench.method import (
+    LEARNING_RATE,
     CannotTrain,
+    Choice,
     Method,
     OptimizerTrainer,
     Problem,
@@ -220,6 +222,12 @@ MODES: dict[str, Mode] = {
 
 # Of every mode. "even": each rank has a part of each batch; "labels": the samples of some labels.
 _RANKS: Mapping[str, Any] = {"ranks": 4, "shards": "even"}
+_LIMITS: Space = {
+    "ranks": Range(1, 1024),  # processes, on one machine
+    "shards": Choice(("even", "labels")),
+    "outer_lr": LEARNING_RATE,
+    "warm_up": Range(0.0, 1.0),
+}
 
 
 def replicated(inner: Method, mode: str) -> Method:
@@ -249,6 +257,7 @@ def replicated(inner: Method, mode: str) -> Method:
         {**inner.defaults, **_RANKS, **how.defaults},
         {**inner.space, **how.space},
         inner.paper,
+        {**inner.limits, **_LIMITS},
         version=f"{inner.version}{PLUS}{how.version}",
         package=inner.package,
     )

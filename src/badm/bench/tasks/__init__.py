@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -113,6 +115,12 @@ def find(source: str, scale: Scale = "cpu") -> Found:
     Traceback (most recent call last):
     badm.bench.tasks.UnknownTask: there is no task 'digit'; did you mean digits? ...
     """
+    found = _find(source, scale)
+    _check_stages(found)
+    return found
+
+
+def _find(source: str, scale: Scale) -> Found:
     in_file = re.fullmatch(r"(.*\.py)(?::(.*))?", source)
     if in_file:
         return _in_file(Path(in_file[1]), in_file[2] or "", scale)
@@ -126,22 +134,46 @@ def find(source: str, scale: Scale = "cpu") -> Found:
     return Found(source, task, str(task.version), task.after)
 
 
+def _check_stages(found: Found) -> None:
+    """Refuse a task that comes after one that does not exist, or in the end after itself."""
+    chain = [found]
+    while (before := chain[-1].before) is not None:
+        task = chain[-1].task
+        try:
+            chain.append(_find(before, task.scale))
+        except UnknownTask as error:
+            raise TaskError(f"after of task {task.name} must be a task: {error}") from None
+        if chain[-1].source in [one.source for one in chain[:-1]]:
+            order = " after ".join(one.task.name for one in chain)
+            raise TaskError(f"task {found.task.name} cannot come after itself, got {order}")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.is_file():  # and not a pipe that nobody writes to
+            return path.read_bytes()
+        missing = not path.exists()
+    except OSError as error:
+        raise UnknownTask(f"{path} cannot be read: {reason(error)}") from None
+    raise UnknownTask(f"there is no file {path}" if missing else f"{path} is not a file")
+
+
 def _in_file(path: Path, wanted: str, scale: Scale) -> Found:
-    if not path.is_file():
-        raise UnknownTask(f"there is no file {path}")
-    module, version = _module(path)
+    module, version = _module(path, _read(path))
     classes = _classes(module, path)
     if wanted:
         chosen = [c for c in classes if getattr(c, "name", "") == wanted]
     else:
         # A stage that another one of the file starts from is not what a reader of the file means.
-        earlier = {c.after for c in classes}
-        chosen = [c for c in classes if getattr(c, "name", "") not in earlier]
+        earlier = [c.after for c in classes]
+        # Where each comes after another one, that is the error to be told of any of them.
+        chosen = [c for c in classes if getattr(c, "name", "") not in earlier] or classes[:1]
     if len(chosen) != 1:
         names = ", ".join(f"{path}:{getattr(c, 'name', c.__name__)}" for c in classes)
-        raise UnknownTask(
-            f"{path} has no task {wanted!r}, but {names}" if wanted else f"choose one of {names}"
-        )
+        if wanted and chosen:
+            raise TaskError(f"{path}: one task must have the name {wanted!r}, got {len(chosen)}")
+        what = f"no task {wanted!r}" if wanted else "several tasks"
+        raise UnknownTask(f"{path} has {what}: choose one of {names}")
     try:
         task = chosen[0](scale)
     except Exception as error:
@@ -154,19 +186,19 @@ def _in_file(path: Path, wanted: str, scale: Scale) -> Found:
         check(task)
     except ValueError as error:
         raise TaskError(f"{path}: {error}") from None
+    except Exception as error:  # a fact that is a property, and that raises
+        where = place(error, str(path.absolute()))
+        raise TaskError(f"{path}: {type(error).__name__}: {error} ({where})") from error
     inside = any(getattr(c, "name", "") == task.after for c in classes)
     before = f"{path}:{task.after}" if inside else task.after
     return Found(f"{path}:{task.name}", task, version, before)
 
 
-def _module(path: Path) -> tuple[ModuleType, str]:
+def _module(path: Path, content: bytes) -> tuple[ModuleType, str]:
     """The file as a module, made once in a process for each version of it, and the version."""
     file = path.absolute()
-    try:
-        neighbours = Neighbours(file, file.read_bytes())
-    except OSError as error:
-        raise TaskError(f"{path} cannot be read: {reason(error)}") from None
-    where = hashlib.sha256(str(file).encode(errors="surrogateescape")).hexdigest()[:12]
+    neighbours = Neighbours(file, content)
+    where = hashlib.sha256(os.fsencode(file)).hexdigest()[:12]
     name = f"{PREFIX}{where}_{neighbours.version}"
     known = LOADED.get(name)
     if known is not None and known.unchanged():
@@ -181,7 +213,8 @@ def _module(path: Path) -> tuple[ModuleType, str]:
             exec(compile(neighbours.content, str(file), "exec", dont_inherit=True), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        where = "" if isinstance(error, SyntaxError) else f" ({place(error, str(file))})"
+        in_it = any(f.filename == str(file) for f in traceback.extract_tb(error.__traceback__))
+        where = f" ({place(error, str(file))})" if in_it else ""  # not if it cannot be compiled
         raise TaskError(
             f"{path} cannot be imported: {type(error).__name__}: {error}{where}"
         ) from error
