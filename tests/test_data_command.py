@@ -152,7 +152,7 @@ def test_a_fetch_that_fails_says_which_files_go_where(
 def test_fetch_of_what_is_inside_scikit_learn_is_done(root: Path) -> None:
     result = badm_data_command("fetch", "digits")
     assert result.exit_code == 0
-    assert "nothing to fetch" in result.stdout
+    assert "nothing to download" in result.stdout
 
 
 def test_fetch_without_the_library_exits_2_and_names_the_extra(
@@ -208,7 +208,7 @@ def test_fetch_of_the_whole_fashion_mnist_then_verify(
     pretend(monkeypatch)
     result = badm_data_command("fetch", "fashion-mnist")
     assert result.exit_code == 0, result.output
-    assert result.stdout == f"fashion-mnist: fetched into {root / 'fashion_mnist'}\n"
+    assert result.stdout == f"fashion-mnist: downloaded into {root / 'fashion_mnist'}\n"
     images = idx.load(root / "fashion_mnist")
     assert len(images.train) == 60_000
     assert torch.equal(images.test[17], torch.full((28, 28), 140, dtype=torch.uint8))

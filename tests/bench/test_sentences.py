@@ -72,7 +72,7 @@ def test_the_winner_may_be_another_than_the_fastest():
     scores, steps = summary([DIGITS], rows, METHODS, "adam")
     assert scores == (
         "On digits, badm has the highest test accuracy, 90.0 %, against 80.0 % for adam; "
-        "with one seed nothing can be said of chance."
+        "with one seed the difference may be chance."
     )
     assert steps == (
         "adam needs the fewest steps to 95.0 % on the validation split, 20 (one seed); "
@@ -163,7 +163,7 @@ def test_several_tasks_count_wins_tests_and_misses():
         "On 4 tasks, badm has the best test score on 3 and adam on 1; against adam, badm is "
         "significantly better on 2, significantly worse on 1 and not significantly different on 1.",
         "Of 3 with a target, badm reaches it in the fewest steps (median) on 3 and adam on 1 "
-        "(equals count for each); badm takes 0.5 times the steps of the fastest method without "
+        "(ties count for each); badm takes 0.5 times the steps of the fastest method without "
         "BADM on each (geometric mean of the 2 that both reach); missed by adam on 1.",
         "Not finished: sgd on 1 (diverged).",
     ]

@@ -111,7 +111,7 @@ def _verdict(first: Row, second: Row) -> str:
             seeds = len(_test(row).values)
             return f"the difference {is_it} significant ({numbers.p_value(p_value)}, {seeds} seeds)"
     if min(len(_test(first).values), len(_test(second).values)) < 2:
-        return "with one seed nothing can be said of chance"
+        return "with one seed the difference may be chance"
     return _overlap(_test(first), _test(second))
 
 
@@ -216,7 +216,7 @@ def _wins(
     text = f"{order[0]} {does} on "
     text += _listed([f"{wins[order[0]]}", *(f"{m} on {wins[m]}" for m in order[1:])])
     if any(len(found) > 1 for found in leaders.values()):
-        text += " (equals count for each)"
+        text += " (ties count for each)"
     if not ours & wins.keys() and any(row.method in ours for row in rows):
         text += ", and no BADM method on any"
     return order[0], text

@@ -96,7 +96,7 @@ def certify(
     output: Annotated[
         Path, typer.Option("--output", "-o", callback=_writable, help="File for the picture.")
     ] = Path("certificate.png"),
-    picture: Annotated[bool, typer.Option(help="Draw the picture or do not.")] = True,
+    picture: Annotated[bool, typer.Option(help="Draw the picture.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the verdict only.")] = False,
     paper: Annotated[
@@ -116,7 +116,7 @@ def certify(
 
     - 0: the theorem covers the run and held at every step
     - 1: the theorem covers the run and was violated
-    - 2: a value cannot be used
+    - 2: invalid value
     - 3: the theorem does not cover the run (σ is too small); what was measured is printed
     - 4: the picture cannot be written
 
@@ -132,7 +132,7 @@ def certify(
     if paper:
         if rho is not None or sigma is not None:
             raise typer.BadParameter(
-                "--paper brings its own: leave it out", param_hint="--rho, --sigma"
+                "cannot be used with --paper, which has its own", param_hint="--rho, --sigma"
             )
         problems = [synthetic(problem.value, samples, features, l2, seed + i) for i in range(5)]
         partitions = [divide(samples, batches, sub_batches, seed + i) for i in range(5)]
@@ -202,7 +202,7 @@ def divide(samples: int, batches: int, sub_batches: int, seed: int) -> Partition
     count = -(-samples // size)
     if count != batches:
         raise typer.BadParameter(
-            f"must divide {samples} samples into equal batches and one smaller: "
+            f"must divide {samples} samples into equal batches and a smaller last one: "
             f"batches of {size} make {count}, got {batches}",
             param_hint="--batches",
         )

@@ -33,21 +33,21 @@ def compare(
     protocol: Annotated[
         str,
         typer.Option(
-            help="tuned: equal search for all, then fresh seeds. paper: the paper's settings.",
+            help="tuned: as many trials for every method, then fresh seeds; paper: its settings.",
             callback=options.one_of("tuned", "paper"),
         ),
     ] = "tuned",
     trials: options.Trials = 6,
     seeds: Annotated[
         int,
-        typer.Option(callback=options.between(1, TUNING_SEED), help="Final runs of every method."),
+        typer.Option(callback=options.between(1, TUNING_SEED), help="Final runs per method."),
     ] = 3,
     scale: options.Scale = "cpu",
     schedule: options.Schedule = "constant",
     objective: Annotated[
         str,
         typer.Option(
-            help="What the search is for: the best score, or the fewest steps to the target.",
+            help="What the search optimizes: the best score, or the fewest steps to the target.",
             callback=options.one_of("score", "steps"),
         ),
     ] = "score",
@@ -74,20 +74,19 @@ def compare(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Compare methods on one or more tasks, fairly, and say which is best.
+    """Compare methods on one or more tasks on equal terms, and say which is best.
 
     In the tuned protocol every method searches its own space with the same number of trials on the
     validation split; its best setting then runs on fresh seeds, and the test split is read once.
-    Runs are kept in a folder: whatever has been done is not done again, and after Ctrl-C or a kill
-    the same command goes on.
+    Finished runs are kept and not repeated; after Ctrl-C or a kill, run the same command to resume.
 
     **Exit codes**
 
     - 0: done
     - 1: the task raised an error, or a method failed (one that diverged is a result)
-    - 2: a name or value cannot be used
+    - 2: invalid name or value
     - 4: a folder or file cannot be written, or the database of `--study` stays away
-    - 130: interrupted; a report of what there is has been written
+    - 130: interrupted; a report of the runs so far has been written
 
     **Examples**
 
@@ -142,7 +141,7 @@ def compare(
 
 
 def show(comparison: Comparison, outputs: list[Path], *, as_json: bool, quiet: bool) -> None:
-    """Tables, the summary and where the report is; or JSON; or the paths alone."""
+    """Print tables, the summary and the paths written; or JSON; or the paths alone."""
     if as_json:
         print(to_json(comparison))
         return

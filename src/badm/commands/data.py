@@ -46,8 +46,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar, and probl
 def list_datasets(as_json: AsJson = False) -> None:
     """Show every dataset: what it is, which tasks use it, and whether it is there.
 
-    They are looked for in the folder `BADM_DATA`, or `~/.cache/badm` if that is not set. Whether
-    their files are whole is the business of `badm data verify`.
+    The data folder is `BADM_DATA`, or `~/.cache/badm` if that is not set. To check the files
+    themselves, use `badm data verify`.
 
     **Examples**
 
@@ -84,17 +84,17 @@ def verify_datasets(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Check the files of datasets, all that are there if none is named.
+    """Check the files of datasets: those named, or else all that are there.
 
-    They are compared with `SHA256SUMS` in the data folder where that lists them, and else with what
-    badm knows of them. Every file that is missing, corrupt or too much is named.
+    Files are compared with `SHA256SUMS` in the data folder if it lists them, and otherwise with
+    what badm knows about them. Every missing, corrupt or unexpected file is named.
 
     **Exit codes**
 
-    - 0: all is well
+    - 0: no problem found
     - 1: a dataset has a problem
     - 2: there is no dataset of that name
-    - 3: a dataset that was named, or every one, is missing
+    - 3: a dataset that was named is missing, or all are
 
     **Examples**
 
@@ -127,7 +127,7 @@ def verify_datasets(
     if as_json:
         _print_json(rows)
     elif not rows:
-        _complain(f"there are no datasets in {root()}; `badm data fetch mnist` gets one")
+        _complain(f"there are no datasets in {root()}; `badm data fetch mnist` downloads one")
     if any(row["problems"] for row in rows):
         raise typer.Exit(WRONG)
     if not rows or any(row["status"] == "missing" for row in rows):
@@ -137,16 +137,16 @@ def verify_datasets(
 
 @app.command("fetch")
 def fetch_datasets(names: Names, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Get datasets into the data folder, unless they are there and sound.
+    """Download datasets into the data folder, unless they are already there and intact.
 
-    What comes is verified before it is put in its place, and its checksums go into `SHA256SUMS`.
-    Sound files are never replaced. For a dataset that cannot be fetched yet you are told which
-    files go where. Needs the extra `badm[data]`.
+    Files are verified before they are moved into place, and their checksums are added to
+    `SHA256SUMS`. Intact files are never replaced. If a dataset cannot be downloaded, the message
+    says which files to put where. Needs the extra `badm[data]`.
 
     **Exit codes**
 
     - 0: all are there
-    - 1: a dataset could not be had; nothing of it was changed
+    - 1: a dataset could not be downloaded; none of its files were changed
     - 2: there is no dataset of that name, or a library is not installed
 
     **Examples**
@@ -181,8 +181,8 @@ def fetch_datasets(names: Names, as_json: AsJson = False, quiet: Quiet = False) 
 
 def _by_hand(dataset: Dataset) -> str:
     return (
-        f"Nothing was changed. By hand, put into {root()}: {dataset.layout}; "
-        f"`badm data verify {dataset.name}` then checks it"
+        f"Nothing was changed. To add it by hand, put into {root()}: {dataset.layout}; "
+        f"then run `badm data verify {dataset.name}`"
     )
 
 
@@ -225,8 +225,8 @@ def _print_verdict(out: Console, row: dict[str, Any], quiet: bool) -> None:
 
 def _where(dataset: Dataset, outcome: str) -> str:
     if dataset.folder is None:
-        return "inside scikit-learn, nothing to fetch"
-    done = "fetched into" if outcome == "fetched" else "there already, in"
+        return "comes with scikit-learn, nothing to download"
+    done = "downloaded into" if outcome == "fetched" else "already in"
     return f"{done} {root() / dataset.folder}"
 
 

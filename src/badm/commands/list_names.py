@@ -12,12 +12,12 @@ from badm.bench.tasks import TASKS
 from badm.commands.options import AsJson
 from badm.commands.terminal import console
 
-app = typer.Typer(help="Show the tasks and methods there are.", no_args_is_help=True)
+app = typer.Typer(help="List tasks and methods.", no_args_is_help=True)
 
 
 @app.command("tasks")
 def list_tasks(as_json: AsJson = False) -> None:
-    """The tasks that come with badm; a file of your own is one more.
+    """List the tasks that come with badm; your own are files such as `my_task.py`.
 
     **Examples**
 
@@ -52,7 +52,7 @@ def list_tasks(as_json: AsJson = False) -> None:
 
 @app.command("methods")
 def list_methods(as_json: AsJson = False) -> None:
-    """The methods that can be compared, with what is searched in the tuned protocol.
+    """List the methods, their defaults and the ranges searched in the tuned protocol.
 
     **Examples**
 
@@ -86,4 +86,6 @@ def list_methods(as_json: AsJson = False) -> None:
         )
     modes = ", ".join(f"{PLUS}{mode}" for mode in MODES)
     console().print(table)
-    console().print(f"\nOn several ranks that meet every so often: adam+outer. There are {modes}.")
+    console().print(
+        f"\nTo train on several ranks, add a mode to a name, as in adam+outer: {modes}."
+    )

@@ -43,7 +43,7 @@ def between(low: float = -math.inf, high: float = math.inf) -> Any:
     return check
 
 
-Runs = Annotated[Path, typer.Option("--runs", help="Folder of the runs.", metavar="DIR")]
+Runs = Annotated[Path, typer.Option("--runs", help="Folder to keep runs in.", metavar="DIR")]
 Scale = Annotated[
     str,
     typer.Option(
@@ -58,7 +58,10 @@ Schedule = Annotated[
     ),
 ]
 Steps = Annotated[
-    int | None, typer.Option(callback=between(1, MOST), help="Instead of the task's own number.")
+    int | None,
+    typer.Option(
+        callback=between(1, MOST), help="Training steps, instead of the task's own number."
+    ),
 ]
 Trials = Annotated[
     int,
@@ -73,8 +76,7 @@ Jobs = Annotated[
     ),
 ]
 Threads = Annotated[
-    int,
-    typer.Option(callback=between(1, 1024), help="Threads of each run; they are part of its key."),
+    int, typer.Option(callback=between(1, 1024), help="Threads per run, part of its key.")
 ]
 Study = Annotated[
     str,

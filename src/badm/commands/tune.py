@@ -35,18 +35,18 @@ def tune(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Search the best setting of a method, judged on the validation split.
+    """Search for the best setting of a method, judged on the validation split.
 
-    These are the trials of `badm compare`: a later comparison with the same number of them does not
-    repeat them. The test split is not read.
+    The trials are those of `badm compare`: a later comparison with the same number of trials reuses
+    them. The test split is not read.
 
     **Exit codes**
 
     - 0: done
     - 1: the task raised an error, or every trial failed or diverged
-    - 2: a name or value cannot be used
+    - 2: invalid name or value
     - 4: a folder or file cannot be written, or the database of `--study` stays away
-    - 130: interrupted; the same command goes on
+    - 130: interrupted; run the same command to resume
 
     **Examples**
 
@@ -101,12 +101,12 @@ def _best(entry: Entry) -> str:
         return f"{entry.method}: no trial finished"
     chosen = entry.setting or {}
     text = ", ".join(f"{name} = {chosen[name]:g}" for name in entry.searched)
-    edge = "".join(f"; {name} is at the edge of what was tried" for name in entry.at_edge)
+    edge = "".join(f"; {name} is at the edge of the values tried" for name in entry.at_edge)
     return f"{entry.method}: {text}{edge}"
 
 
 def trial_table(entry: Entry, score: Score) -> Table:
-    """What was tried and what came of it."""
+    """The settings tried, with their scores."""
     table = Table(title=f"{entry.task}: {entry.method}", title_justify="left", box=None)
     for heading in (*entry.searched, score.name, ""):
         table.add_column(heading, justify="right")
