@@ -10,7 +10,9 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from badm.bench import schema
 from badm.bench.plain import finite
+from badm.bench.schema import Amount, Count, Measured, Time
 from badm.bench.task import Score
 
 SCHEMA = 1
@@ -22,10 +24,10 @@ Status = Literal["finished", "diverged", "failed", "cannot", "missing"]
 class Interval:
     """A figure over the seeds, with its confidence interval and the values it is made of."""
 
-    value: float  # mean of scores, median of times
-    low: float
-    high: float
-    values: list[float]  # by seed, in the order of Row.seeds
+    value: Time  # mean of scores, median of times
+    low: Time
+    high: Time
+    values: list[Time]  # by seed, in the order of Row.seeds
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,8 @@ class Test:
     __test__ = False  # for pytest, which takes every class of that name for its own
 
     against: str
-    difference: float  # of the means: positive where this row's score is the higher one
-    p_value: float  # corrected for the number of comparisons
+    difference: Measured  # of the means: positive where this row's score is the higher one
+    p_value: Measured  # corrected for the number of comparisons
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,12 @@ class Curve:
     task: str
     method: str
     seed: int
-    steps: list[int]
-    seconds: list[float]  # spent in training until then
-    losses: dict[str, list[float]]  # by player, mean since the point before
-    evaluated: list[int]  # steps
-    evaluated_seconds: list[float]
-    validation: dict[str, list[float]]  # by figure, the score among them
+    steps: list[Count]
+    seconds: list[Amount]  # spent in training until then
+    losses: dict[str, list[Measured]]  # by player, mean since the point before
+    evaluated: list[Count]  # steps
+    evaluated_seconds: list[Amount]
+    validation: dict[str, list[Measured]]  # by figure, the score among them
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Trial:
     setting: dict[str, Any]
     status: Status
     score: float | None = None
-    steps_to_target: float | None = None
+    steps_to_target: Time | None = None
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,8 @@ class TaskFacts:
     score: str
     best: Literal["high", "low"]
     percent: bool
-    steps: int
-    batch_size: int
+    steps: Count
+    batch_size: Count
     target: float | None
     synthetic: bool
     notes: list[str] = field(default_factory=list)
@@ -176,3 +178,15 @@ def to_json(comparison: Comparison) -> str:
     """Its numbers as JSON text, infinities and NaN as null; pictures are for pages and folders."""
     numbers = asdict(replace(comparison, exhibits=[]))
     return json.dumps(finite(numbers), allow_nan=False)
+
+
+def from_json(text: str) -> Comparison:
+    """What :func:`to_json` has written; ``SchemaError`` says what is wrong with it.
+
+    A null is infinite in an interval, where a target was missed, and NaN elsewhere.
+    """
+    try:
+        plain = json.loads(text)
+    except (ValueError, RecursionError):
+        raise schema.SchemaError("a comparison must be JSON") from None
+    return schema.build(Comparison, plain)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from filelock import FileLock
 from optuna.exceptions import StorageInternalError
@@ -52,12 +53,24 @@ SECONDS = {  # since 1970, by the clock of the database
 Answer = TypeVar("Answer")
 
 
+def file_url(path: Path) -> str:
+    """The URL of a database that is one file, whatever its path is called.
+
+    >>> file_url(Path("/what?/100%/search.db")).count("?")
+    1
+    """
+    # A URI of SQLite's own within the URL: older versions of SQLAlchemy do not escape a path.
+    inner = path.resolve().as_uri()
+    url = URL.create("sqlite", database=inner, query={"uri": "true"})
+    return url.render_as_string(hide_password=False)
+
+
 class Database:
     """Optuna's storage with patience."""
 
     def __init__(self, url: str, locks: Path, say: Callable[[str], None]) -> None:
         """``ValueError`` says what is wrong with the URL, ``StoreError`` that nobody answers."""
-        self.url, self.shown, self.say = url, masked(url, url), say
+        self.url, self.shown, self.say = url, _shown(url), say
         self.away = False  # whether the last attempt failed
         self.back = 0.0  # when, by its own clock, the server answered again after that
         try:
@@ -148,6 +161,14 @@ class Database:
         told = cause.orig if isinstance(cause, DBAPIError) and cause.orig else cause
         lines = str(told).strip().splitlines() or [type(told).__name__]
         return masked(lines[0], self.url)
+
+
+def _shown(url: str) -> str:
+    """The URL without its passwords; one of ours as the path that it was made from."""
+    database = make_url(url).database or "" if url.startswith("sqlite:///file") else ""
+    if database.startswith("file:///"):
+        return unquote(database.removeprefix("file://"))
+    return masked(url, url)
 
 
 def _with_driver(url: URL) -> URL:

@@ -32,6 +32,7 @@ def classified(
     from matplotlib.colors import to_rgb
     from matplotlib.figure import Figure
 
+    _require_images(images, "(N, side, side, 3)", images.ndim == 4 and images.shape[3] == 3)
     columns = min(columns, len(images))
     rows = -(-len(images) // columns)
     width, height = GAP + columns * (TILE + GAP), HEADING + rows * (TILE + CAPTION)
@@ -73,6 +74,8 @@ def samples(images: Tensor, columns: int = COLUMNS) -> bytes:
     """
     from PIL import Image
 
+    squares = images.ndim == 4 and images.shape[2] == images.shape[3]
+    _require_images(images, "(N, channels, side, side)", squares and images.shape[1] in (1, 3))
     count, _, side, _ = images.shape
     zoom = max(1, SAMPLE // side)
     columns, step = min(columns, count), zoom * side + MARGIN
@@ -86,6 +89,14 @@ def samples(images: Tensor, columns: int = COLUMNS) -> bytes:
     file = io.BytesIO()
     Image.fromarray((255 * sheet).round().to(torch.uint8).numpy()).save(file, "PNG")
     return file.getvalue()
+
+
+def _require_images(images: Tensor, wanted: str, fits: bool) -> None:
+    shape = tuple(images.shape)
+    if not fits or 0 in shape:
+        raise ValueError(f"images must be {wanted} and not empty, got {shape}")
+    if not images.isfinite().all():
+        raise ValueError("images must be numbers, got some that are NaN or infinite")
 
 
 def _tiles(images: Tensor) -> Tensor:

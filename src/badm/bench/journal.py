@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
 from badm.bench import store
+from badm.bench.schema import TEXT
 from badm.bench.store import Config, Point, Result, Store
 
 
@@ -52,8 +53,7 @@ class Journal:
         folder, names = self.folder.exhibits(self.config), {}
         folder.mkdir(exist_ok=True)
         for number, (title, content) in enumerate(shown.items()):
-            kind = "txt" if isinstance(content, str) else "png"
-            names[title] = f"{step}-{number}.{kind}"
+            names[title] = f"{step}-{number}.{'txt' if isinstance(content, str) else 'png'}"
             raw = content.encode(errors="replace") if isinstance(content, str) else content
             store.write_atomically(folder / names[title], raw)
         return names
@@ -63,15 +63,25 @@ class Journal:
         self._sync()
         store.save_tensors(self.checkpoint_path, {"written": self.file.tell(), **content})
 
+    def _written(self, saved: Mapping[str, Any]) -> int:
+        """How much of the file belongs to a checkpoint; ``ValueError`` if it has not as much."""
+        written = saved["written"]
+        with self.path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            if not isinstance(written, int) or not 0 < written <= size:
+                raise ValueError("the run file is shorter than at the time of its checkpoint")
+            file.seek(written - 1)
+            if file.read(1) != b"\n":
+                raise ValueError("the run file has no line that ends where its checkpoint was made")
+        return written
+
     def resume(self, restore: Callable[[Mapping[str, Any]], None], step: int | None = None) -> bool:
         """Go back to the checkpoint, if there is one, and forget what came after it."""
         if not self.checkpoint_path.exists() or not self.path.exists():
             return False
         try:
             saved = store.load_tensors(self.checkpoint_path)
-            written = saved["written"]
-            if self.path.stat().st_size < written:
-                raise ValueError("the run file is shorter than at the time of its checkpoint")
+            written = self._written(saved)
             restore(saved)
         except Exception as error:  # whatever a damaged file makes torch.load raise
             self.folder.set_aside(self.checkpoint_path)
@@ -90,7 +100,8 @@ class Journal:
             self.folder.set_aside(self.checkpoint_path)
 
     def end(self, result: Result) -> None:
-        self.file.write(store.line({"result": asdict(result)}))
+        short = replace(result, message=result.message[:TEXT])
+        self.file.write(store.line({"result": asdict(short)}))
         self._sync()
         self.checkpoint_path.unlink(missing_ok=True)
 

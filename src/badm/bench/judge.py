@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from badm.bench import seeds
+from badm.bench import exhibit_files, seeds
 from badm.bench.faults import TaskError, blame, method_at_work
 from badm.bench.loading import kind
 from badm.bench.method import Trainer
@@ -70,21 +70,14 @@ class Judge:
         )
 
     def exhibits(self) -> Mapping[str, bytes | str]:
+        """What the task shows of the model, checked."""
         seeds.seed_everything(self.seed, seeds.EXHIBIT)
         with blame(self.task, "exhibits"):
             shown = self.task.exhibits(self.model, self.splits)
-        if not isinstance(shown, Mapping) or not all(isinstance(title, str) for title in shown):
-            raise TaskError(
-                f"task {self.task.name}: exhibits must return pictures and texts by title, "
-                f"got {short(shown)}"
-            )
-        for title, content in shown.items():
-            if not isinstance(content, (bytes, str)):
-                raise TaskError(
-                    f"task {self.task.name}: exhibit {title!r} must be the bytes of a PNG file "
-                    f"or a text, got {kind(content)}"
-                )
-        return shown
+        try:
+            return {} if shown is None else exhibit_files.check(shown)
+        except exhibit_files.BadExhibit as error:
+            raise TaskError(f"task {self.task.name}: exhibits {error}") from None
 
     def calibrate(self, player: Player) -> None:
         """Pass training batches through the model, always the same ones.

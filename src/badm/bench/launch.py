@@ -21,7 +21,7 @@ from badm.bench import methods, tasks
 from badm.bench.faults import TaskError
 from badm.bench.method import Method
 from badm.bench.run import done_before, run, run_on
-from badm.bench.store import Config, Run, Store, StoreError, write_atomically
+from badm.bench.store import NAN, Config, Run, Store, StoreError, write_atomically
 from badm.bench.task import Scale
 from badm.bench.team import gathered
 from badm.bench.training import Interrupted, Options
@@ -114,7 +114,8 @@ def _watch(config: Config, folder: Store, options: Options) -> None:
     points = found.points if found else []
     trained = [point for point in points if point.losses]
     if trained:
-        options.watch(trained[-1].step, next(iter((trained[-1].losses or {}).values())))
+        loss = next(iter((trained[-1].losses or {}).values()))
+        options.watch(trained[-1].step, NAN if loss is None else loss)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+import re
+import reprlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from badm.bench import files, schema
 from badm.bench.comparison import MethodFacts, TaskFacts, Trial
-from badm.bench.store import Config, Store, StoreError, write_atomically
+from badm.bench.schema import Between, Count, SchemaError
+from badm.bench.store import RUN_BYTES, Config, Store, StoreError, reason, write_atomically
 from badm.bench.task import Scale
 
 SCHEMA = 1
 TUNING_SEED = 1000  # of all trials; the final runs have 0, 1, 2, …, which no trial has seen
 
+Seeds = Annotated[int, Between(0, TUNING_SEED)]
 ProtocolName = Literal["paper", "tuned"]
 Objective = Literal["score", "steps"]
 
@@ -35,13 +40,13 @@ class Plan:
     tasks: tuple[str, ...]  # names or files
     methods: tuple[str, ...]
     protocol: ProtocolName = "tuned"
-    trials: int = 6
-    seeds: int = 3
+    trials: Count = 6
+    seeds: Seeds = 3
     scale: Scale = "cpu"
     schedule: str = "constant"
     objective: Objective = "score"
     target: float | None = None  # instead of the task's own
-    steps: int | None = None  # instead of the task's own
+    steps: Count | None = None  # instead of the task's own
     reference: str = ""  # the method that the others are tested against
     threads: int = 1  # of each run: sums in another order are other numbers
 
@@ -83,40 +88,43 @@ class Record:
     def write(self, store: Store) -> None:
         if not self.plan.seeds:  # a search alone, which compares nothing
             return
-        folder = store.folder / "comparisons"
-        folder.mkdir(exist_ok=True)
+        path = store.folder / "comparisons" / f"{self.plan.key}.json"
         text = json.dumps({"badm": "comparison", "schema": SCHEMA, **asdict(self)}, indent=1)
-        write_atomically(folder / f"{self.plan.key}.json", text.encode())
+        try:
+            path.parent.mkdir(exist_ok=True)
+            write_atomically(path, text.encode())
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {reason(error)}") from None
 
 
 def read_record(path: Path) -> Record:
     """Read a record; ``StoreError`` names the file and what is wrong with it."""
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{path} cannot be read: {error}") from None
-    if not isinstance(plain, dict) or plain.get("badm") != "comparison":
+        plain = json.loads(files.read_bounded(path, RUN_BYTES))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {reason(error)}") from None
+    except (ValueError, RecursionError):
+        raise StoreError(f"{path} cannot be read: it is not JSON") from None
+    if not isinstance(plain, dict) or plain.pop("badm", None) != "comparison":
         raise StoreError(f"{path}: not a comparison of badm")
-    if plain.get("schema") != SCHEMA:
-        raise StoreError(f"{path}: schema {plain.get('schema')!r}, this version reads {SCHEMA}")
+    version = plain.pop("schema", None)
+    if version != SCHEMA:
+        found = reprlib.repr(version)
+        raise StoreError(f"{path}: schema {found}, this version reads {SCHEMA}")
     try:
-        return Record(
-            _plan(plain["plan"]),
-            plain["created"],
-            [TaskFacts(**fields) for fields in plain["tasks"]],
-            [MethodFacts(**fields) for fields in plain["methods"]],
-            [_entry(fields) for fields in plain["entries"]],
-            plain["interrupted"],
-        )
-    except (KeyError, TypeError) as error:
+        record = schema.build(Record, plain)
+        for entry in record.entries:
+            _check(entry, record)
+    except SchemaError as error:
         raise StoreError(f"{path}: not as a comparison should be ({error})") from None
+    return record
 
 
 def latest_record(store: Store) -> tuple[Record | None, list[str]]:
     """The comparison written last, and a sentence for each file that is none."""
     problems: list[str] = []
     folder = store.folder / "comparisons"
-    for path in sorted(folder.glob("*.json"), key=lambda p: p.stat().st_mtime, reverse=True):
+    for path in sorted(folder.glob("*.json"), key=_written, reverse=True):
         try:
             return read_record(path), problems
         except StoreError as error:
@@ -124,16 +132,30 @@ def latest_record(store: Store) -> tuple[Record | None, list[str]]:
     return None, problems
 
 
-def _plan(plain: Mapping[str, Any]) -> Plan:
-    return Plan(**{**plain, "tasks": tuple(plain["tasks"]), "methods": tuple(plain["methods"])})
+def _written(path: Path) -> float:
+    """When it was, for what is there: a link may lead nowhere."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return -math.inf
 
 
-def _entry(plain: Mapping[str, Any]) -> Entry:
-    return Entry(
-        **{
-            **plain,
-            "tried": [Trial(**fields) for fields in plain["tried"]],
-            "finals": {int(seed): Config.of(fields) for seed, fields in plain["finals"].items()},
-            "faults": {int(seed): text for seed, text in plain["faults"].items()},
-        }
-    )
+def _check(entry: Entry, record: Record) -> None:
+    """Refuse an entry that does not fit the rest of its record."""
+    where = f"the entry of {reprlib.repr(entry.method)} on {reprlib.repr(entry.task)}"
+    for name, known in (
+        (entry.task, [task.name for task in record.tasks]),
+        (entry.method, [method.name for method in record.methods]),
+    ):
+        if name not in known or not re.fullmatch(r"[\w+-][\w.+-]{0,199}", name):
+            raise SchemaError(f"{where} must be of one of its tasks and methods")
+    own = entry.task, entry.method
+    for seed, final in entry.finals.items():
+        if (final.task, final.method, final.seed) != (*own, seed):
+            raise SchemaError(f"{where} must have final runs of its own")
+    for trial in entry.tried:
+        rate = trial.setting.get("lr")
+        if (trial.task, trial.method) != own:
+            raise SchemaError(f"{where} must have trials of its own")
+        if "lr" in entry.searched and not (isinstance(rate, (int, float)) and rate > 0):
+            raise SchemaError(f"{where} must have trials with a learning rate above 0")

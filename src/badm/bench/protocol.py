@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from badm.bench import methods, tasks
 from badm.bench.comparison import MethodFacts, TaskFacts
 from badm.bench.contest import Contest
+from badm.bench.database import file_url
 from badm.bench.method import Method
 from badm.bench.plan import TUNING_SEED, Entry, Plan, ProtocolError, Record
 from badm.bench.search import STALE_SECONDS, Book
@@ -53,8 +54,7 @@ class Comparing:
         _check(plan, found)
         book = None
         if plan.protocol == "tuned":
-            url = study or f"sqlite:///{(store.folder / 'search.db').resolve()}"
-            book = Book(url, store.folder / ".locks", say)
+            book = Book(study or file_url(store.folder / "search.db"), store.folder / ".locks", say)
         made: dict[tuple[str, str], Contest] = {}
         for one in found:
             for method in chosen:

@@ -12,21 +12,25 @@ import hashlib
 import json
 import math
 import os
+import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal
-from zipfile import ZipFile
+from typing import IO, Any, Literal, TypedDict
+from zipfile import ZIP_STORED, ZipFile
 
 import torch
 from filelock import FileLock, Timeout
 
+from badm.bench import files, schema
 from badm.bench.plain import finite
+from badm.bench.schema import Amount, Count
 
 SCHEMA = 1
 # To be raised by whatever changes the results of all methods: seeds, batches, schedules.
 ENGINE = 1
+RUN_BYTES = 100_000_000  # of a run file or a record; a trajectory of 100,000 points has a sixth
 NAN = float("nan")
 
 Outcome = Literal["finished", "diverged", "failed", "cannot"]
@@ -94,12 +98,13 @@ def _told(config: dict[str, Any]) -> dict[str, Any]:
 class Point:
     """A line of the trajectory."""
 
-    step: int
-    seconds: float  # spent in training so far; the one figure that two equal runs differ in
-    gradients: float  # of batches, taken so far
-    losses: dict[str, float] | None = None  # by player, mean since the point before
-    validation: dict[str, float] | None = None
-    exhibits: dict[str, str] | None = None  # file by title
+    step: Count
+    seconds: Amount  # spent in training so far; the one figure that two equal runs differ in
+    gradients: Amount  # of batches, taken so far
+    # By player, mean since the point before; a number that JSON cannot hold is read as None.
+    losses: Mapping[str, float | None] | None = None
+    validation: Mapping[str, float | None] | None = None
+    exhibits: Mapping[str, str] | None = None  # file by title
 
 
 @dataclass(frozen=True)
@@ -107,17 +112,24 @@ class Result:
     """How a run ended. ``weights`` and ``kept`` are digests: equal weights have equal ones."""
 
     status: Outcome
-    step: int
+    step: Count
     message: str = ""
     score: float | None = None  # on the validation split, of the weights that were kept
-    validation: dict[str, float] | None = None
-    test: dict[str, float] | None = None
-    seconds: float = 0.0
-    gradients: float = 0.0
+    validation: Mapping[str, float | None] | None = None
+    test: Mapping[str, float | None] | None = None
+    seconds: Amount = 0.0
+    gradients: Amount = 0.0
     weights: str = ""
     kept: str = ""
-    peak_bytes: int | None = None
-    state_bytes: int | None = None
+    peak_bytes: Count | None = None
+    state_bytes: Count | None = None
+
+
+class Facts(TypedDict):
+    """What a report wants to know of a task beside its record; there may be more."""
+
+    synthetic: bool
+    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -127,7 +139,7 @@ class Run:
     path: Path
     config: Config
     environment: dict[str, Any]
-    facts: dict[str, Any]
+    facts: Facts
     points: list[Point] = field(default_factory=list)
     result: Result | None = None
 
@@ -219,12 +231,14 @@ class Store:
 
 def reason(error: OSError) -> str:
     """What the system says, without number and path."""
-    return (error.strerror or str(error)).lower()
+    said = error.strerror or str(error)
+    return said[:1].lower() + said[1:]
 
 
 @contextmanager
 def _whole(path: Path) -> Iterator[IO[bytes]]:
     """A file that is there when all of it is, whenever the process or the machine stops."""
+    files.replaceable(path)
     part = path.with_name(f"{path.name}.part{os.getpid()}")
     try:
         with part.open("wb") as file:
@@ -255,8 +269,11 @@ def save_tensors(path: Path, content: Any) -> None:
 
 def load_tensors(path: Path) -> Any:
     """What :func:`save_tensors` has written, all of it as it was: torch checks no checksums."""
+    files.require_regular(path)
     with ZipFile(path) as archive:
-        damaged = archive.testzip()
+        # torch packs nothing: what is packed may be a thousand times as large in memory.
+        packed = [one for one in archive.infolist() if one.compress_type != ZIP_STORED]
+        damaged = packed[0].filename if packed else archive.testzip()
     if damaged is not None:
         raise StoreError(f"{path}: {damaged} is damaged")
     return torch.load(path, weights_only=True)
@@ -284,10 +301,29 @@ def header(config: Config, environment: Mapping[str, Any], facts: Mapping[str, A
     )
 
 
+@dataclass(frozen=True)
+class _Header:
+    """The first line of a run file, as it is read."""
+
+    badm: str
+    schema: int
+    config: Config
+    environment: dict[str, Any]
+    facts: Facts
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class _Last:
+    """The last line of the file of a run that has ended."""
+
+    result: Result
+
+
 def read(path: Path) -> Run:
     """Read a run file; ``StoreError`` names it and what is wrong with it."""
     try:
-        raw = path.read_bytes()
+        raw = files.read_bounded(path, RUN_BYTES)
     except OSError as error:
         raise StoreError(f"{path}: {reason(error)}") from None
     # What follows the last newline is a line that was being written when the process was killed.
@@ -302,19 +338,23 @@ def read(path: Path) -> Run:
     if not isinstance(first, dict) or first.get("badm") != "run":
         raise StoreError(f"{path}: not a run of badm")
     if first.get("schema") != SCHEMA:
-        raise StoreError(f"{path}: schema {first.get('schema')!r}, this version reads {SCHEMA}")
+        found = reprlib.repr(first.get("schema"))
+        raise StoreError(f"{path}: schema {found}, this version reads {SCHEMA}")
+    ended = bool(rest) and isinstance(rest[-1], dict) and "result" in rest[-1]
+    kinds = [_Header, *[Point] * (len(rest) - ended), *[_Last] * ended]
+    built: list[Any] = []
     try:
-        config = Config.of(first["config"])
-        result = None
-        if rest and "result" in rest[-1]:
-            result = Result(**rest.pop()["result"])
-        points = [Point(**fields) for fields in rest]
-        run = Run(path, config, first["environment"], first["facts"], points, result)
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"{path}: not as a run file should be ({error})") from None
-    if first.get("key") != config.key or config.key not in path.name:
-        raise StoreError(f"{path}: the configuration does not fit its key {first.get('key')}")
-    return run
+        for kind, plain in zip(kinds, (first, *rest), strict=True):
+            built.append(schema.build(kind, plain))
+    except schema.SchemaError as error:
+        where = f"line {len(built) + 1}: {error}"
+        raise StoreError(f"{path}: not as a run file should be ({where})") from None
+    head, *points = built
+    result = points.pop().result if ended else None
+    if head.key != head.config.key or head.key not in path.name:
+        key = head.key if head.key.isalnum() else reprlib.repr(head.key)
+        raise StoreError(f"{path}: the configuration does not fit its key {key[:40]}")
+    return Run(path, head.config, head.environment, head.facts, points, result)
 
 
 def _is_json(text: bytes) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import math
+import reprlib
 import statistics as plain_statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from badm.bench import exhibit_files, numbers
 from badm.bench.comparison import (
     Comparison,
     Curve,
@@ -37,6 +39,7 @@ ALIKE = {
     "commit": "at the same commit of badm",
     "processor": "on the same kind of processor",
 }
+SHOWN_BYTES = 200_000_000  # of all exhibits in a report
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def summarise(record: Record, store: Store) -> Comparison:
         tried=[trial for entry in record.entries for trial in entry.tried],
         # Of one task it would say no more than the steps to its target.
         profile=performance_profile(times) if len(facts) > 1 else None,
-        exhibits=[exhibit for run in runs for exhibit in _exhibits(run, store, notes)],
+        exhibits=_exhibits(runs, notes),
         environment=environments[0] if environments else {},
         notes=notes,
     )
@@ -285,21 +288,28 @@ def _number(value: Any) -> float:
     return NAN if value is None else float(value)
 
 
-def _exhibits(run: Run, store: Store, notes: list[str]) -> list[Exhibit]:
-    shown = []
-    folder = store.exhibits(run.config)
-    for point in run.points:
-        for title, name in (point.exhibits or {}).items():
-            try:
-                content = (folder / name).read_bytes()
-            except OSError as error:
-                notes.append(f"Skipped: {folder / name}: {error.strerror}.")
-                continue
-            picture, text = "", ""
-            if name.endswith(".png"):
-                picture = f"data:image/png;base64,{base64.b64encode(content).decode()}"
-            else:
-                text = content.decode(errors="replace")
-            where = run.config.task, run.config.method, run.config.seed, point.step
-            shown.append(Exhibit(*where, title, picture, text))
+def _exhibits(runs: Sequence[Run], notes: list[str]) -> list[Exhibit]:
+    """What tasks have shown, as far as it is theirs to show; the rest is noted."""
+    shown: list[Exhibit] = []
+    left = SHOWN_BYTES
+    for run in runs:
+        where = run.config.task, run.config.method, run.config.seed
+        for point in run.points:
+            for title, name in (point.exhibits or {}).items():
+                try:
+                    content = exhibit_files.read(run.path.with_suffix(".exhibits"), name)
+                except exhibit_files.BadExhibit as error:
+                    notes.append(f"Skipped: {run.path}: exhibit {reprlib.repr(title)} {error}.")
+                    continue
+                left -= len(content)
+                if left < 0:
+                    most = numbers.size(SHOWN_BYTES)
+                    notes.append(f"Skipped: {run.path}: exhibits beyond {most} in all.")
+                    return shown
+                picture, text = "", ""
+                if isinstance(content, bytes):
+                    picture = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+                else:
+                    text = content
+                shown.append(Exhibit(*where, point.step, title, picture, text))
     return shown

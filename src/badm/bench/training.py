@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from badm.bench import seeds, store
+from badm.bench import schema, seeds, store
 from badm.bench.data_files import identity
 from badm.bench.dealing import Dealer
 from badm.bench.environment import environment, forget_peak_memory, peak_memory
@@ -24,6 +24,7 @@ from badm.bench.journal import BadCheckpoint, Journal, Shadow
 from badm.bench.judge import Judge
 from badm.bench.loading import facts, kind, model_of, players_of, samples_of, splits_of
 from badm.bench.method import CannotTrain, Method, Problem, Trainer
+from badm.bench.schema import Amount, Count, Measured
 from badm.bench.store import Config, Outcome, Point, Result, Store, StoreError
 from badm.bench.task import Player, Task
 from badm.bench.team import ALONE, Team
@@ -56,14 +57,14 @@ class Options:
 class State:
     """What a checkpoint holds beside the weights of model and trainers."""
 
-    step: int = 0
-    seconds: float = 0.0
-    gradients: list[float] = field(default_factory=list)  # by player
-    loss_sums: list[float] = field(default_factory=list)  # since the last point
-    loss_steps: int = 0
-    best: dict[str, float] | None = None  # figures of the weights that are kept
-    last: dict[str, float] | None = None  # of the last reading
-    peak_bytes: int = 0
+    step: Count = 0
+    seconds: Amount = 0.0
+    gradients: list[Amount] = field(default_factory=list)  # by player
+    loss_sums: list[Measured] = field(default_factory=list)  # since the last point
+    loss_steps: Count = 0
+    best: dict[str, Measured] | None = None  # figures of the weights that are kept
+    last: dict[str, Measured] | None = None  # of the last reading
+    peak_bytes: Count = 0
 
 
 class Training:
@@ -346,7 +347,13 @@ class Training:
         return resumed
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
-        self.state, self.kept = State(**saved["state"]), saved["kept"]
+        self.state, self.kept = schema.build(State, saved["state"]), saved["kept"]
+        if self.state.step > self.config.steps:
+            raise ValueError(f"step {self.state.step} of {self.config.steps}")
+        if len(self.state.loss_sums) != len(self.works):
+            raise ValueError("the state is of other players")
+        if self.team.leads:  # whatever the run ends with has to fit as well
+            self.model.load_state_dict(self.kept)
         self.model.load_state_dict(saved["model"])
         for trainer, trainer_state in zip(self.trainers, saved["trainers"], strict=True):
             trainer.load_state_dict(trainer_state)

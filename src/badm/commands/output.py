@@ -3,13 +3,14 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from errno import EISDIR
+from errno import ENOTDIR
 from os import strerror
 from pathlib import Path
 from tempfile import TemporaryFile
 
 import typer
 
+from badm.bench import files
 from badm.bench.comparison import Comparison, to_json
 from badm.bench.store import reason, write_atomically
 from badm.commands.faults import STORE, stop
@@ -43,9 +44,10 @@ def check_outputs(paths: list[Path]) -> list[Path]:
 def _probe(path: Path) -> None:
     """Raise ``OSError`` where a file, or without a suffix a folder, could not be written."""
     if path.suffix:
-        if path.is_dir():
-            raise IsADirectoryError(EISDIR, strerror(EISDIR))
+        files.replaceable(path)
         path = path.absolute().parent
+    elif path.exists() and not path.is_dir():
+        raise NotADirectoryError(ENOTDIR, strerror(ENOTDIR))
     else:
         path.mkdir(exist_ok=True)
     with TemporaryFile(dir=path):
@@ -63,7 +65,7 @@ def write_outputs(comparison: Comparison, paths: list[Path]) -> None:
             elif path.suffix == ".md":
                 write_atomically(path, markdown(comparison).encode(errors="replace"))
             elif path.suffix == ".json":
-                write_atomically(path, to_json(comparison).encode())
+                write_atomically(path, to_json(comparison).encode(errors="replace"))
             else:
                 path.mkdir(exist_ok=True)
                 figures(comparison, path)

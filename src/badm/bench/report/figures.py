@@ -26,6 +26,7 @@ from matplotlib.ticker import (
 
 from badm.bench.comparison import Comparison, Curve, TaskFacts, Trial, score_of
 from badm.bench.report.styles import Style, styles
+from badm.bench.store import write_atomically
 
 MARKERS = {
     "circle": "o",
@@ -57,6 +58,8 @@ SETTINGS: Any = {
 Line = tuple[list[float], list[float], list[float], list[float]]
 
 
+LARGEST = 1e100  # number that is drawn: axes and ticks multiply, and infinity has no place
+TALLEST = 4.0  # times as high as wide, of a picture
 ABREAST = 3  # methods, where their pictures are of one step only
 KINDS = ("score", "loss", "sensitivity", "profile", "exhibits")
 FORMS = ("png", "svg")
@@ -109,7 +112,7 @@ def _score(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> 
         axes.set_ylim(*_close_up([mean for _, mean, _, _ in lines.values()], task))
     if task.percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
-    if task.target is not None:
+    if task.target is not None and _has_place(task.target):
         axes.axhline(task.target, color="#1d2126", lw=0.8, ls=":", zorder=1)
         label = f"target {score_of(task).show(task.target)}"
         # On the good side, where at the left no curve has come yet.
@@ -137,7 +140,7 @@ def _close_up(means: Sequence[Sequence[float]], task: TaskFacts) -> tuple[float,
     values = sorted(value for mean in means for value in mean[len(mean) // 4 :])
     cut = len(values) // 10
     kept = values[cut:] if task.best == "high" else values[: len(values) - cut]
-    kept += [] if task.target is None else [task.target]
+    kept += [task.target] if task.target is not None and _has_place(task.target) else []
     margin = 0.06 * (max(kept) - min(kept) or abs(kept[0]) or 1.0)
     return min(kept) - margin, max(kept) + margin
 
@@ -178,7 +181,8 @@ def _sensitivity(comparison: Comparison, task: TaskFacts, looks: dict[str, Style
         if len(best) < 2:
             continue
         axes.plot(list(best), list(best.values()), label=method, **_line(look))
-        if (lr := chosen.get(method)) in best:
+        lr = chosen.get(method)
+        if isinstance(lr, (int, float)) and lr in best:
             axes.plot([lr], [best[lr]], "o", ms=9, mfc="none", mec=look.light, mew=1.4)
     if not axes.lines:
         return None
@@ -213,9 +217,8 @@ def _exhibits(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) 
     cells = [(step, method) for step in steps for method in methods]
     rows = -(-len(cells) // columns)
     high, wide = next(iter(pictures.values())).shape[:2]
-    figure = Figure(
-        figsize=(width * columns, (width * high / wide + 0.2) * rows + 0.6), layout="constrained"
-    )
+    height = width * min(high / wide, TALLEST)
+    figure = Figure(figsize=(width * columns, (height + 0.2) * rows + 0.6), layout="constrained")
     figure.suptitle(f"{task.name}, seed {seed}: {title}", fontsize=9)
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat:
@@ -244,15 +247,16 @@ def _best_by_rate(trials: Sequence[Trial], task: TaskFacts) -> dict[float, float
     best: dict[float, float] = {}
     for trial in trials:
         lr = trial.setting.get("lr")
-        if (
-            trial.score is None
-            or not math.isfinite(trial.score)
-            or not isinstance(lr, (int, float))
-        ):
+        if trial.score is None or not _has_place(trial.score) or not isinstance(lr, (int, float)):
             continue
-        if lr > 0 and (lr not in best or score.better(trial.score, best[lr])):
+        if 1 / LARGEST < lr < LARGEST and (lr not in best or score.better(trial.score, best[lr])):
             best[lr] = trial.score
     return dict(sorted(best.items()))
+
+
+def _has_place(value: float) -> bool:
+    """Whether a number can be drawn; NaN cannot."""
+    return abs(value) < LARGEST
 
 
 def _profile(comparison: Comparison, looks: dict[str, Style]) -> Figure | None:
@@ -284,7 +288,7 @@ def _curves(comparison: Comparison, task: TaskFacts, method: str) -> list[Curve]
 def _mean(seeds: Sequence[tuple[Sequence[int], Sequence[float]]]) -> Line | None:
     """Over the steps that every seed has, as in the page: a line ends where a seed diverged."""
     found = [
-        {step: value for step, value in zip(steps, values, strict=False) if math.isfinite(value)}
+        {step: value for step, value in zip(steps, values, strict=False) if _has_place(value)}
         for steps, values in seeds
     ]
     shared = [step for step in found[0] if all(step in seed for seed in found)] if found else []
@@ -351,7 +355,9 @@ def _save(figure: Figure | None, folder: Path, name: str, forms: Sequence[str]) 
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
     paths = [folder / f"{name}.{form}" for form in forms]
     for form, path in zip(forms, paths, strict=True):
-        figure.savefig(path, dpi=200, metadata=metadata[form])
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=form, dpi=200, metadata=metadata[form])
+        write_atomically(path, drawn.getvalue())
     return paths
 
 

@@ -1,0 +1,97 @@
+"""Exhibits as they are kept: checked when a task gives them, and again when a report reads them.
+
+A run file names the files that it wants to be shown, and may come from anywhere: what a report
+shows lies in the folder of that run, and is a picture or a text of a bounded size.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from badm.bench import files, numbers
+from badm.bench.schema import TEXT
+from badm.bench.store import reason
+
+PICTURE_BYTES = 20_000_000
+PICTURE_SIDE = 20_000  # pixels
+PICTURE_PIXELS = 50_000_000
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+START = struct.Struct(">16xII")  # of a PNG file, up to the width and height in its first chunk
+
+
+class BadExhibit(ValueError):
+    """Something cannot be shown; the message goes on after its name."""
+
+
+def check(shown: Any) -> dict[str, bytes | str]:
+    """What a task wants to be shown; ``BadExhibit`` names the first that is no picture or text."""
+    if not isinstance(shown, Mapping):
+        raise BadExhibit(f"must be a dict of pictures and texts by title, got {_kind(shown)}")
+    for title, content in shown.items():
+        if not isinstance(title, str) or len(title) > TEXT:
+            raise BadExhibit(f"must have a short text for every title, got {_kind(title)}")
+        try:
+            _check_one(content)
+        except BadExhibit as error:
+            raise BadExhibit(f"{title!r} {error}") from None
+    return dict(shown)
+
+
+def read(folder: Path, name: str) -> bytes | str:
+    """A file that lies in the folder itself: a PNG picture, or else a text.
+
+    Nothing is read from anywhere else, wherever a name or a link may lead.
+    """
+    try:
+        # The folder of the runs may be a link; the folder of the exhibits and the file may not.
+        own = folder.parent.resolve() / folder.name
+        path = (folder / name).resolve(strict=True)
+        inside = path.parent == own
+        content = files.read_bounded(path, PICTURE_BYTES) if inside else b""
+    except OSError as error:
+        raise BadExhibit(f"cannot be read: {reason(error)}") from None
+    except (ValueError, RuntimeError):  # a zero in the name, a link to itself
+        raise BadExhibit("cannot be read: no file can be found under its name") from None
+    if not inside:
+        raise BadExhibit(f"lies outside of {folder}")
+    shown = content if name.endswith(".png") else content.decode(errors="replace")
+    _check_one(shown)
+    return shown
+
+
+def _check_one(content: Any) -> None:
+    if isinstance(content, str):
+        if len(content) > TEXT:
+            raise BadExhibit(f"has {len(content):,} characters, and at most {TEXT:,} are shown")
+    elif isinstance(content, bytes):
+        _check_picture(content)
+    else:
+        raise BadExhibit(f"must be a picture (PNG bytes) or a text, got {_kind(content)}")
+
+
+def _check_picture(content: bytes) -> None:
+    from PIL import Image
+
+    if len(content) > PICTURE_BYTES:
+        raise BadExhibit(f"is larger than the {numbers.size(PICTURE_BYTES)} of a picture")
+    if not content.startswith(SIGNATURE) or len(content) < START.size:
+        raise BadExhibit("is not a PNG picture")
+    wide, high = START.unpack_from(content)
+    if max(wide, high) > PICTURE_SIDE or wide * high > PICTURE_PIXELS:
+        raise BadExhibit(f"has {wide:,} × {high:,} pixels, which are too many")
+    try:
+        Image.open(io.BytesIO(content), formats=["PNG"]).load()
+    except Exception:  # whatever damaged bytes make Pillow raise
+        raise BadExhibit("is a damaged PNG picture") from None
+
+
+def _kind(value: Any) -> str:
+    """
+    >>> _kind([1]), _kind(None)
+    ('list', 'None')
+    """
+    return "None" if value is None else type(value).__name__
