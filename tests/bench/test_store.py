@@ -229,6 +229,54 @@ def test_a_checkpoint_that_does_not_fit_is_set_aside_too(tmp_path: Path, content
     assert path.with_name(path.name + ".damaged1").exists()
 
 
+def changed(*names: str, to: Any) -> Callable[[Path], None]:
+    """A checkpoint as it was, but for one place."""
+
+    def change(path: Path) -> None:
+        saved = load_tensors(path)
+        *way, last = names
+        inner = saved
+        for name in way:
+            inner = inner[name]
+        inner[last] = to
+        save_tensors(path, saved)
+
+    return change
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed("written", to="all"),
+        changed("written", to=-1),
+        changed("written", to=10**12),
+        changed("written", to=7),
+        changed("state", "step", to="20"),
+        changed("state", "step", to=10**6),
+        changed("state", "seconds", to=-1.0),
+        changed("state", "loss_sums", to=[]),
+        changed("state", "loss_sums", to=["much"]),
+        changed("state", "best", to={"accuracy": "good"}),
+        changed("kept", to={}),
+        changed("kept", to={"0.weight": torch.ones(1)}),
+        a_pipe,
+    ],
+)
+def test_a_checkpoint_with_anything_wrong_in_it_is_set_aside(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    whole = train(Noisy(), tmp_path / "whole")
+    path = Store(tmp_path).checkpoint(stopped_after(20, tmp_path))
+    change(path)
+    assert comparable(train(Noisy(), tmp_path)) == comparable(whole)
+    assert path.with_name(path.name + ".damaged1").exists()
+
+
 def test_what_was_written_after_the_checkpoint_is_forgotten(tmp_path: Path) -> None:
     whole = train(Noisy(), tmp_path / "whole")
     path = Store(tmp_path).path(stopped_after(20, tmp_path))

@@ -39,6 +39,7 @@ from badm.bench.journal import Journal
 from badm.bench.judge import Judge
 from badm.bench.loading import splits_of
 from badm.bench.plan import Entry, Plan, Record, latest_record, read_record
+from badm.bench.protocol import Comparing
 from badm.bench.report import console_table, figures, markdown, write_page
 from badm.bench.search import Book
 from badm.bench.store import Config, Point, Store, StoreError, header, line, load_tensors
@@ -742,6 +743,14 @@ def test_a_search_database_that_is_none_is_named_by_its_path(tmp_path: Path) -> 
     with pytest.raises(ValueError, match="cannot open the search database") as error:
         Book(file_url(path), store.folder / ".locks")
     assert f"database {path}: " in str(error.value)
+
+
+def test_a_store_whose_own_search_database_cannot_be_opened_is_to_blame(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    (tmp_path / "search.db").mkdir()
+    with pytest.raises(StoreError, match="cannot open the search database") as error:
+        Comparing(replace(PLAN, tasks=("digits",)), store)
+    assert f"database {tmp_path / 'search.db'}: " in str(error.value)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from badm.bench.database import file_url
 from badm.bench.method import Method
 from badm.bench.plan import TUNING_SEED, Entry, Plan, ProtocolError, Record
 from badm.bench.search import STALE_SECONDS, Book
-from badm.bench.store import Store
+from badm.bench.store import Store, StoreError
 from badm.bench.task import SCALES
 from badm.bench.tasks import Found
 from badm.bench.training import SCHEDULES
@@ -54,7 +54,7 @@ class Comparing:
         _check(plan, found)
         book = None
         if plan.protocol == "tuned":
-            book = Book(study or file_url(store.folder / "search.db"), store.folder / ".locks", say)
+            book = _book(study, store, say)
         made: dict[tuple[str, str], Contest] = {}
         for one in found:
             for method in chosen:
@@ -168,6 +168,17 @@ class Comparing:
                     f"{contest.method.name} on {contest.entry.task} has the trials {numbers}, "
                     f"and every method must have {self.plan.trials}"
                 )
+
+
+def _book(study: str, store: Store, say: Callable[[str], None]) -> Book:
+    """Where searches are written down: the database asked for, or a file beside the runs."""
+    locks = store.folder / ".locks"
+    if study:
+        return Book(study, locks, say)
+    try:
+        return Book(file_url(store.folder / "search.db"), locks, say)
+    except ValueError as error:  # nothing was asked for that could be wrong: it is the disk
+        raise StoreError(str(error)) from None
 
 
 def _contest(
