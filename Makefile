@@ -25,7 +25,7 @@ lint: $(STAMP)
 
 # pip is the last thing a new environment gets: where it is missing, making one was interrupted.
 # One command installs it all: torch without its pin would be replaced by a build for GPUs.
-$(STAMP): pyproject.toml setup.py constraints.txt src/badm/kernel.c
+$(STAMP): pyproject.toml setup.py constraints.txt src/badm/metrics/kernel.c
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	@echo "Installing badm and what it is tested with into .venv ..."
 	@$(BIN)/python -m pip install -qq --no-input --disable-pip-version-check \
@@ -33,6 +33,6 @@ $(STAMP): pyproject.toml setup.py constraints.txt src/badm/kernel.c
 	@touch $@
 
 clean:
-	rm -rf .venv build dist src/badm.egg-info src/badm/_kernel*.so src/badm/_kernel*.pyd
+	rm -rf .venv build dist src/badm.egg-info src/badm/metrics/_kernel*.so src/badm/metrics/_kernel*.pyd
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,8 +5,8 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "badm._kernel",
-            ["src/badm/kernel.c"],
+            "badm.metrics._kernel",
+            ["src/badm/metrics/kernel.c"],
             # errno and traps would keep the square root out of the vector loop; contraction to FMA
             # would round its tail otherwise than its body, and results depend on the threads.
             extra_compile_args=[

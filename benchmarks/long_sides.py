@@ -26,28 +26,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from badm import BADM, kronecker
+from badm import BADM
 from badm.bench import methods, tasks
 from badm.bench.run import run
 from badm.bench.store import Store
+from badm.metrics import eigenbases
 
 LENGTHS = (64, 128, 256, 512, 2048)  # the last leaves every side here whole but for the longest
 SHAPES = ((32, 1433), (32, 3703), (4096, 7))
 TURNS, STEPS_OF_A_TURN = 7, 20  # two periods of refreshing
 TASK, SEEDS, LR = "node-cora-dnn", (0, 1, 2), 1e-3
 WORDS, STEPS_OF_WORDS = "mlm-pretrain", 350
-LIMITS = {"blocks": 12_000, "identity": kronecker.LIMIT}
+LIMITS = {"blocks": 12_000, "identity": eigenbases.LIMIT}
 
 
 @contextmanager
 def blocks_of(length: int) -> Iterator[None]:
     """Sides of more than this are cut."""
-    before = kronecker.ASPECT, kronecker.SHORTEST, kronecker.LONGEST
-    kronecker.ASPECT, kronecker.SHORTEST, kronecker.LONGEST = 1, length, length
+    before = eigenbases.ASPECT, eigenbases.SHORTEST, eigenbases.LONGEST
+    eigenbases.ASPECT, eigenbases.SHORTEST, eigenbases.LONGEST = 1, length, length
     try:
         yield
     finally:
-        kronecker.ASPECT, kronecker.SHORTEST, kronecker.LONGEST = before
+        eigenbases.ASPECT, eigenbases.SHORTEST, eigenbases.LONGEST = before
 
 
 def step_times(shape: tuple[int, int]) -> dict[str, float]:
@@ -81,11 +82,11 @@ def _seconds(optimizer: BADM, gradients: list[Tensor]) -> float:
 
 @contextmanager
 def identity_above(limit: int) -> Iterator[None]:
-    before, kronecker.LIMIT = kronecker.LIMIT, limit
+    before, eigenbases.LIMIT = eigenbases.LIMIT, limit
     try:
         yield
     finally:
-        kronecker.LIMIT = before
+        eigenbases.LIMIT = before
 
 
 def learned(name: str, steps: int) -> dict[str, list[float]]:

@@ -1,4 +1,4 @@
-"""The coefficients in badm/orthogonal.py: solve for them, and compare with Newton–Schulz.
+"""The coefficients in badm/metrics/orthogonal.py: solve for them, and compare with Newton–Schulz.
 
 Each step is the odd quintic ``a·s + b·s³ + c·s⁵`` that deviates least from 1 on the interval where
 the step before has left the singular values, found by the exchange algorithm of Remez, and scaled

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from badm import BADM, kronecker, metric
+from badm import BADM, metrics
+from badm.metrics import eigenbases
 
-METRICS = metric.METRICS
+METRICS = metrics.names()
 
 PATHS: dict[str, dict[str, Any]] = {
     "loop": {"foreach": False},
@@ -107,10 +108,10 @@ def duals(optimizer: BADM) -> list[Tensor]:
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for index, state in optimizer.state_dict()["state"].items():
         m = state["dual"].clone()
-        if kronecker.has_bases(state):
+        if eigenbases.has_bases(state):
             w = params[index]
             blocks = basis_of(state, "left", m) @ m @ basis_of(state, "right", m).mT
-            m = kronecker.join(blocks, len(w), w[0].numel()).reshape(w.shape)
+            m = eigenbases.join(blocks, len(w), w[0].numel()).reshape(w.shape)
         plain.append(m)
     return plain
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from support import PATHS, assert_near, basis_of, drive, duals, normal, parameters, restless
 from torch import Tensor
 
-from badm import BADM, kronecker
+from badm import BADM
+from badm.metrics import eigenbases
 
 SIDES = ("left", "right")
 
@@ -23,7 +24,7 @@ def matrix(x: Tensor) -> Tensor:
 
 def into(x: Tensor, state: dict[str, Any]) -> Tensor:
     """``U_Lᵀ x U_R`` of every block"""
-    x = kronecker.cut(matrix(x)[None])
+    x = eigenbases.cut(matrix(x)[None])
     return basis_of(state, "left", x).mT @ x @ basis_of(state, "right", x)
 
 
@@ -35,9 +36,9 @@ def out_of(x: Tensor, state: dict[str, Any]) -> Tensor:
 @pytest.fixture
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sides of more than four are cut, or of more than two if the other one has one or two."""
-    monkeypatch.setattr(kronecker, "ASPECT", 2)
-    monkeypatch.setattr(kronecker, "SHORTEST", 2)
-    monkeypatch.setattr(kronecker, "LONGEST", 4)
+    monkeypatch.setattr(eigenbases, "ASPECT", 2)
+    monkeypatch.setattr(eigenbases, "SHORTEST", 2)
+    monkeypatch.setattr(eigenbases, "LONGEST", 4)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -67,7 +68,7 @@ def test_bases_come_to_diagonalise_a_fixed_covariance(side: str) -> None:
 
     params = parameters(((5, 5),))
     optimizer = BADM(params, metric="kronecker")
-    drive(optimizer, params, 60 * kronecker.REFRESH_EVERY, gradients)
+    drive(optimizer, params, 60 * eigenbases.REFRESH_EVERY, gradients)
     overlap = (optimizer.state[params[0]][f"{side}_basis"][0].mT @ truth).abs()
     torch.testing.assert_close(overlap, torch.eye(5, dtype=torch.float64), rtol=0, atol=1e-6)
 
@@ -84,8 +85,8 @@ def test_the_second_moment_changes_places_with_the_columns_of_the_bases(path: st
     optimizer = BADM([w], metric="kronecker", beta2=beta2, **PATHS[path])
     sizes = torch.tensor([3.0, 4.0, 5.0, 6.0], dtype=torch.float64)
     reordered = 0
-    for step in range(20 * kronecker.REFRESH_EVERY):
-        g = torch.diag(sizes if step < 10 * kronecker.REFRESH_EVERY else sizes.flip(0))
+    for step in range(20 * eigenbases.REFRESH_EVERY):
+        g = torch.diag(sizes if step < 10 * eigenbases.REFRESH_EVERY else sizes.flip(0))
         before = {k: v.clone() for k, v in optimizer.state.get(w, {}).items() if "_in" not in k}
         drive(optimizer, [w], 1, lambda *_, g=g: [g])
         if step == 0:
@@ -121,7 +122,7 @@ def test_each_block_has_bases_of_its_own(path: str, shape: tuple[int, ...]) -> N
 def test_a_side_beyond_the_limit_keeps_the_identity(
     path: str, shape: tuple[int, ...], turned: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kronecker, "LIMIT", 5)
+    monkeypatch.setattr(eigenbases, "LIMIT", 5)
     state = follow_a_plain_form(path, shape)
     assert [side for side in SIDES if f"{side}_basis" in state] == [turned]
     assert [side for side in SIDES if f"{side}_covariance" in state] == [turned]
@@ -133,7 +134,7 @@ def test_a_side_beyond_the_limit_keeps_the_identity(
 def test_beyond_the_limit_no_row_depends_on_where_it_stands(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kronecker, "LIMIT", 5)
+    monkeypatch.setattr(eigenbases, "LIMIT", 5)
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     (start,) = parameters(((6, 4),))
     ends = []
@@ -150,7 +151,7 @@ def test_beyond_the_limit_no_row_depends_on_where_it_stands(
 def test_a_matrix_with_both_sides_beyond_the_limit_has_the_diagonal_metric(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kronecker, "LIMIT", 5)
+    monkeypatch.setattr(eigenbases, "LIMIT", 5)
     ends = []
     for metric in ("kronecker", "diagonal"):
         params = parameters(((6, 7),))
@@ -177,7 +178,7 @@ def follow_a_plain_form(path: str, shape: tuple[int, ...]) -> dict[str, Any]:
             d = (1 - beta) * (g - m[i])
             m[i] = m[i] + d
             scaled = into(m[i] + d, state) / ((v / (1 - beta2**t)).sqrt() + eps)
-            x = kronecker.join(out_of(scaled, state), *matrix(g).shape)
+            x = eigenbases.join(out_of(scaled, state), *matrix(g).shape)
             w[i] = w[i] - lr * x.reshape(shape)
         drive(optimizer, params, 1, start=step)
         assert_near(params, w, 1e-12)
@@ -210,20 +211,20 @@ def test_the_first_step_is_a_diagonal_step() -> None:
     ],
 )
 def test_only_a_long_side_is_cut(shape: tuple[int, int], grid: tuple[int, int]) -> None:
-    assert kronecker.grid(*shape) == grid
+    assert eigenbases.grid(*shape) == grid
 
 
 @given(n=st.integers(1, 3), rows=st.integers(1, 40), cols=st.integers(1, 40))
 def test_blocks_cover_a_matrix_once(n: int, rows: int, cols: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"ASPECT": 2, "SHORTEST": 3, "LONGEST": 7}.items():
-            patch.setattr(kronecker, name, value)
+            patch.setattr(eigenbases, name, value)
         x = torch.arange(1, n * rows * cols + 1).view(n, rows, cols)
-        blocks = kronecker.cut(x)
+        blocks = eigenbases.cut(x)
         assert max(blocks.shape[1:]) <= 7
         for matrix, own in zip(x, blocks.chunk(n), strict=True):
             assert sorted(own[own > 0].tolist()) == matrix.flatten().tolist()
-        assert torch.equal(kronecker.join(blocks, rows, cols), x)
+        assert torch.equal(eigenbases.join(blocks, rows, cols), x)
 
 
 @pytest.mark.usefixtures("short_blocks")
@@ -258,7 +259,7 @@ def test_no_step_refreshes_more_than_its_share(pattern: str, path: str) -> None:
     params = parameters(shapes)
     optimizer = BADM(params, metric="kronecker", **PATHS[path])
     matrices = [w for w in params if w.ndim == 2]
-    period = kronecker.REFRESH_EVERY
+    period = eigenbases.REFRESH_EVERY
     # After two periods every matrix has had its first refresh and is in its place.
     drive(optimizer, params, 2 * period)
     refreshes: Counter[int] = Counter()

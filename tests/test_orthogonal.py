@@ -7,8 +7,8 @@ import torch
 from support import normal
 from torch import Tensor
 
-from badm import orthogonal
-from badm.orthogonal import orthogonalize, polar_factor
+from badm.metrics import orthogonal
+from badm.metrics.orthogonal import orthogonalize, polar_factor
 
 # The band that orthogonal.py states in two digits, [0.68, 1.32], for what starts above 0.002.
 LOW, HIGH = 0.675, 1.325

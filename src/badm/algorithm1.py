@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from badm import metric as _metric
+from badm import metrics
+from badm.metrics import Operator, Settings
+from badm.metrics.euclidean import Identity
 
 Gradients = Sequence[Sequence[Tensor] | None]
 
@@ -54,8 +56,7 @@ class Algorithm1:
         for name, value in (("rho", rho), ("sigma", sigma)):
             if not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be a finite number greater than 0, got {value}")
-        _metric.check_name(metric)
-        if metric != "euclidean" and any(w.is_complex() for w in self.params):
+        if not metrics.find(metric).linear and any(w.is_complex() for w in self.params):
             raise ValueError(
                 f"metric must be 'euclidean' for complex parameters, got {metric!r}; "
                 "give torch.view_as_real of them instead"
@@ -65,13 +66,13 @@ class Algorithm1:
         self.alpha = _weights(alpha, sub_batches)
         self.locals = [[w.detach().clone() for w in self.params] for _ in range(sub_batches)]
         self.duals = [[torch.zeros_like(w) for w in self.params] for _ in range(sub_batches)]
-        self._constants = {"beta": rho / (rho + sigma), "beta2": beta2, "eps": eps}
-        self._kinds = [_metric.kind_for(metric, w) for w in self.params]
+        self._settings = Settings(1 / sigma, rho / (rho + sigma), metric, beta2, eps, 0.0, False)
+        self._metrics = [metrics.metric_for(metric, w) for w in self.params]
         self._states = [
-            _metric.new_state(kind, w, index)
-            for index, (kind, w) in enumerate(zip(self._kinds, self.params, strict=True))
+            metric_.new_state(w, index)
+            for index, (metric_, w) in enumerate(zip(self._metrics, self.params, strict=True))
         ]
-        self._operators: list[_metric.Operator] = [_metric.Identity()] * len(self.params)
+        self._operators: list[Operator] = [Identity()] * len(self.params)
 
     @torch.no_grad()
     def step(self, gradients: Gradients, alpha: Sequence[float] | None = None) -> None:
@@ -126,8 +127,8 @@ class Algorithm1:
                 mean_gradient += a * (-pi[i] if g is None else g[i])
                 m -= a * pi[i]
             u = m + 2 * theta * (mean_gradient - m)  # 2m⁺ − m
-            self._operators[i] = _metric.measure(
-                self._kinds[i], self._states[i], mean_gradient, u, **self._constants
+            self._operators[i] = self._metrics[i].operator(
+                mean_gradient, u, self._states[i], self._settings
             )
 
 

@@ -47,7 +47,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from badm.company import Company, Disagreement, require_same
-from badm.sharded import local
+from badm.distributed.fsdp import local
 
 MODES = ("outer", "dual")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from badm import metric as _metric
+from badm import metrics
 
 
 def parameter_groups(
@@ -29,10 +29,9 @@ def parameter_groups(
     diagonal 0.1 [(4, 16)]
     diagonal 0.0 [(16,), (4,)]
     """
-    _metric.check_name(metric)
-    vector_metric = "euclidean" if metric == "euclidean" else "diagonal"
+    chosen = metrics.find(metric)
     apart = _embeddings(module)
-    if metric == "spectral":
+    if not chosen.for_output_layer:
         apart |= _output_layer(module)
     hidden, outer, vectors = [], [], []
     for parameter in module.parameters():
@@ -44,8 +43,8 @@ def parameter_groups(
             hidden.append(parameter)
     groups = [
         {"params": hidden, "metric": metric, "weight_decay": weight_decay},
-        {"params": outer, "metric": vector_metric, "weight_decay": weight_decay},
-        {"params": vectors, "metric": vector_metric, "weight_decay": 0.0},
+        {"params": outer, "metric": chosen.fallback, "weight_decay": weight_decay},
+        {"params": vectors, "metric": chosen.fallback, "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
     if not groups:

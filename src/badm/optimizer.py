@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiable
 
-from badm import metric as _metric
-from badm import sharded
-from badm.fused import PLAIN_TYPES, fused
-from badm.update import Batch, Settings, foreach, loop, plain_duals
+from badm import metrics, update
+from badm.distributed import fsdp
+from badm.metrics import Parameters, Settings
+from badm.metrics.protocol import State, Step, state_dtype
+from badm.metrics.raw_memory import PLAIN_TYPES
 
 # What a group of a checkpoint from before an option existed is given.
 _LATER_OPTIONS = {"foreach": None, "fused": None, "differentiable": False, "maximize": False}
@@ -127,7 +128,7 @@ class BADM(Optimizer):
                 group.setdefault(option, value)
             for p in group["params"]:
                 if self.state.get(p):
-                    _complete(group["metric"], p, self.state[p])
+                    _upgrade(group["metric"], p, self.state[p])
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -145,17 +146,17 @@ class BADM(Optimizer):
         for index, group in enumerate(self.param_groups):
             if self._metrics.get(index) != group["metric"]:
                 self._renew(index)
-            real, pairs, cut = self._collect(group)
+            real, pairs, sharded = self._collect(group)
             try:
                 if len(real):
                     _path(group)(real, _settings(group))
                 if len(pairs):
-                    metric = _metric_of_pairs(group["metric"])
-                    _path(group)(pairs, replace(_settings(group), metric=metric))
-                if len(cut):
-                    # Not fused, which keeps the scale of a dual in states of its own.
-                    plain = loop if group["foreach"] is False else foreach
-                    sharded.step(cut, _settings(group), plain)
+                    fallback = metrics.find(group["metric"]).fallback
+                    _path(group)(pairs, replace(_settings(group), metric=fallback))
+                if len(sharded):
+                    # Not fused: kernels need memory that is a rank's own.
+                    step = update.loop if group["foreach"] is False else update.foreach
+                    update.sharded(sharded, _settings(group), step)
             except (KeyError, RuntimeError) as error:
                 self._blame_a_state(group, error)
                 raise
@@ -177,8 +178,8 @@ class BADM(Optimizer):
 
     def _misfit(self, group: dict[str, Any], p: Tensor) -> str | None:
         """What is wrong with the state of a parameter, if anything."""
-        metric, real = _as_real(group["metric"], p)
-        return _metric.misfit(_metric.kind_for(metric, real), real, self.state[p])
+        name, real = _as_real(group["metric"], p)
+        return metrics.metric_for(name, real).misfit(real, self.state[p])
 
     def _blame_a_state(self, group: dict[str, Any], error: Exception) -> None:
         """Where a state does not fit its parameter, say so instead of what came of it."""
@@ -186,14 +187,13 @@ class BADM(Optimizer):
             if self.state.get(p) and (wrong := self._misfit(group, p)):
                 raise RuntimeError(f"parameter {i} of the group {wrong}") from error
 
-    def _collect(self, group: dict[str, Any]) -> tuple[Batch, Batch, Batch]:
+    def _collect(self, group: dict[str, Any]) -> tuple[Parameters, Parameters, Parameters]:
         """The parameters that have a gradient, with their states, new ones included.
 
         Complex ones apart, as pairs of reals: no matrix, though their view may look like one. And
         apart those that are sharded over ranks.
         """
-        real, pairs, cut = Batch([], [], []), Batch([], [], []), Batch([], [], [])
-        all_states, w, grads, states = self.state, real.w, real.g, real.states
+        real, pairs, sharded = (Parameters([], [], []) for _ in range(3))
         for index, p in enumerate(group["params"]):
             g = p.grad
             if g is None:
@@ -203,31 +203,24 @@ class BADM(Optimizer):
                     "BADM needs dense gradients, got a sparse one for a parameter of shape "
                     f"{tuple(p.shape)}; make the embedding with sparse=False"
                 )
-            state = all_states[p]
+            state, name, kind = self.state[p], group["metric"], real
             if p.is_complex():
-                metric, p = _as_real(group["metric"], p)
-                g = torch.view_as_real(g.resolve_conj())
-                if not state:
-                    state.update(_new_state(metric, p, index))
-                pairs.w.append(p)
-                pairs.g.append(g)
-                pairs.states.append(state)
-                continue
+                name, p = _as_real(name, p)
+                g, kind = torch.view_as_real(g.resolve_conj()), pairs
+            elif type(p) not in PLAIN_TYPES and fsdp.is_sharded(p):
+                kind = sharded
             if not state:
-                state.update(_new_state(group["metric"], p, index))
-            if type(p) not in PLAIN_TYPES and sharded.is_sharded(p):
-                cut.w.append(p)
-                cut.g.append(g)
-                cut.states.append(state)
-                continue
-            w.append(p)
-            grads.append(g)
-            states.append(state)
-        return real, pairs, cut
+                state.update(_new_state(name, p, index))
+            kind.w.append(p)
+            kind.g.append(g)
+            kind.states.append(state)
+        return real, pairs, sharded
 
     def state_dict(self) -> dict[str, Any]:
-        for state in self.state.values():
-            plain_duals([state])
+        for group in self.param_groups:
+            for p in group["params"]:
+                if state := self.state.get(p):
+                    metrics.metric_for(*_as_real(group["metric"], p)).make_portable(state)
         return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -246,11 +239,11 @@ class BADM(Optimizer):
 
         def keep_precision(_: Optimizer) -> None:
             for metric, saved, p in self._loaded_states(seen):
-                dtype = _metric.state_dtype(p).to_real()
+                dtype = state_dtype(p).to_real()
                 for key, value in saved.items():
                     if isinstance(value, Tensor):
                         self.state[p][key] = value.to(p.device, dtype, copy=True)
-                _complete(metric, p, self.state[p])
+                _upgrade(metric, p, self.state[p])
 
         # Last before loading, to see what the hooks of others have made of the argument; first
         # after it, to leave them the last word.
@@ -286,11 +279,10 @@ class BADM(Optimizer):
             return  # torch has a message for that
         index = {p: i for i, p in enumerate(p for g in self.param_groups for p in g["params"])}
         for metric, saved, p in self._loaded_states(loaded):
-            _metric.check_name(metric)
             state = dict(saved)
-            _complete(metric, p, state)
-            metric, real = _as_real(metric, p)
-            if wrong := _metric.misfit(_metric.kind_for(metric, real), real, state):
+            _upgrade(metric, p, state)
+            name, real = _as_real(metric, p)
+            if wrong := metrics.metric_for(name, real).misfit(real, state):
                 raise ValueError(f"state_dict does not fit: parameter {index[p]} {wrong}")
 
 
@@ -306,37 +298,35 @@ def penalties(group: dict[str, Any]) -> tuple[float, float]:
     return sigma * group["beta"] / (1 - group["beta"]), sigma
 
 
-def _path(group: dict[str, Any]) -> Callable[[Batch, Settings], None]:
+def _path(group: dict[str, Any]) -> Step:
     if group["differentiable"]:
-        return loop
+        return update.loop
     if group["fused"]:
-        return fused
-    return loop if group["foreach"] is False else foreach
+        return update.fused
+    return update.loop if group["foreach"] is False else update.foreach
 
 
-def _new_state(metric: str, p: Tensor, index: int) -> dict[str, Any]:
-    kind = _metric.kind_for(metric, p)
-    if kind == "kronecker" and sharded.is_sharded(p):
-        p = sharded.whole_like(p)
-    return {"dual": _metric.zeros(kind, p), **_metric.new_state(kind, p, index)}
+def _new_state(name: str, p: Tensor, index: int) -> State:
+    metric = metrics.metric_for(name, p)
+    shape = metric.buffer_shape(p)
+    if shape != tuple(p.shape) and fsdp.is_sharded(p):
+        p = fsdp.whole_like(p)  # a buffer of another shape cannot be cut as the parameter is
+    if shape == tuple(p.shape):
+        dual = torch.zeros_like(p, dtype=state_dtype(p))
+    else:
+        dual = torch.zeros(shape, dtype=state_dtype(p), device=p.device)
+    return {"dual": dual, **metric.new_state(p, index)}
 
 
-def _complete(metric: str, p: Tensor, state: dict[str, Any]) -> None:
-    """Add to a state what it has not from the time before the metric kept it."""
-    metric, p = _as_real(metric, p)
-    if _metric.kind_for(metric, p) == "spectral" and "peak" not in state:
-        state.update(_metric.new_state("spectral", p, 0))
+def _upgrade(name: str, p: Tensor, state: State) -> None:
+    """Add to a state what it has not from the time before its metric kept it."""
+    name, p = _as_real(name, p)
+    metrics.metric_for(name, p).upgrade(state, p)
 
 
-def _as_real(metric: str, p: Tensor) -> tuple[str, Tensor]:
+def _as_real(name: str, p: Tensor) -> tuple[str, Tensor]:
     """A parameter as real numbers, and its metric then: complex ones are pairs, and no matrices."""
-    if not p.is_complex():
-        return metric, p
-    return _metric_of_pairs(metric), torch.view_as_real(p)
-
-
-def _metric_of_pairs(metric: str) -> str:
-    return "euclidean" if metric == "euclidean" else "diagonal"
+    return (metrics.find(name).fallback, torch.view_as_real(p)) if p.is_complex() else (name, p)
 
 
 def _settings(group: dict[str, Any]) -> Settings:
@@ -365,12 +355,12 @@ def _check(options: dict[str, Any]) -> None:
     for name in ("eps", "weight_decay"):
         if not 0 <= options[name] < float("inf"):
             raise ValueError(f"{name} must be a finite number of at least 0, got {options[name]}")
-    _metric.check_name(options["metric"])
+    metric = metrics.find(options["metric"])
     if options["fused"] and options["foreach"]:
         raise ValueError("foreach and fused exclude each other, got foreach=True and fused=True")
     if options["differentiable"] and (options["fused"] or options["foreach"]):
         raise ValueError("differentiable=True excludes foreach=True and fused=True")
-    if options["differentiable"] and options["metric"] == "kronecker":
+    if options["differentiable"] and not metric.differentiable:
         raise ValueError(
-            "differentiable=True excludes metric='kronecker': its bases have no derivative"
+            f"differentiable=True excludes metric={metric.name!r}: its bases have no derivative"
         )

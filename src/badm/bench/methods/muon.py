@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from badm.bench.methods.as_matrix import AsMatrix, gradients_of
 from badm.bench.methods.badm_methods import groups
-from badm.metric import kind_for
+from badm.metrics import metric_for
 
 
 class InFullPrecision(torch.optim.Muon):
@@ -81,10 +81,10 @@ class Muon:
         hidden: list[nn.Parameter] = []
         rest: list[dict[str, Any]] = []
         for group in groups(module, "spectral", weight_decay):
-            kinds = [kind_for(group["metric"], p) for p in group["params"]]
-            both = list(zip(group["params"], kinds, strict=True))
-            hidden += [p for p, kind in both if kind == "spectral"]
-            others = [p for p, kind in both if kind != "spectral"]
+            names = [metric_for(group["metric"], p).name for p in group["params"]]
+            both = list(zip(group["params"], names, strict=True))
+            hidden += [p for p, name in both if name == "spectral"]
+            others = [p for p, name in both if name != "spectral"]
             if others:
                 rest.append({"params": others, "weight_decay": group["weight_decay"]})
         self.kernels = [AsMatrix(p) for p in hidden]

@@ -9,15 +9,14 @@ import ctypes
 import functools
 import importlib.util
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo as not_compiled  # as torch.optim: dynamo comes late
 
-from badm.update import Batch, Settings
-
-DTYPES = {torch.float32, torch.float64}
+from badm.metrics.protocol import Parameters, Settings
+from badm.metrics.raw_memory import misfit
 
 # Changes with the arguments: a library that was built from an older kernel.c is then not there.
 _SYMBOL = "badm_diagonal_step_"
@@ -31,10 +30,10 @@ def available() -> bool:
 
 # Raw addresses mean nothing to a tracer.
 @not_compiled
-def diagonal(batch: Batch, s: Settings) -> None:
+def diagonal(params: Parameters, s: Settings) -> None:
     """One step of the diagonal metric on contiguous CPU tensors, all float32 or all float64."""
     names = ("grad", "dual", "second_moment", "step")
-    columns = (batch.w, batch.g, *(batch.of(name) for name in names[1:]))
+    columns = (params.w, params.g, *(params.of(name) for name in names[1:]))
     dtypes = {x.dtype for column in columns for x in column}
     if len(dtypes) > 1:
         raise RuntimeError(
@@ -45,7 +44,7 @@ def diagonal(batch: Batch, s: Settings) -> None:
     sizes = [array("q", map(Tensor.numel, column)) for column in columns[:-1]]
     lr = float(s.lr)
     failed = _function(*dtypes)(
-        len(batch),
+        len(params),
         *(column.buffer_info()[0] for column in (*sizes, *addresses)),
         lr,
         1 - s.beta,
@@ -56,22 +55,11 @@ def diagonal(batch: Batch, s: Settings) -> None:
         torch.get_num_threads(),
     )
     if failed > 0:
-        raise RuntimeError(misfit(batch.pick([failed - 1]), names[:-1]))
+        raise RuntimeError(misfit(params.pick([failed - 1]), names[:-1]))
     if failed:
         raise MemoryError("no memory for the step of the diagonal metric")
     # Autograd has to know that the parameters changed under it.
-    torch.autograd.graph.increment_version(batch.w)
-
-
-def misfit(batch: Batch, names: Sequence[str]) -> str:
-    """Which of these has not the size of its parameter."""
-    for i, w in enumerate(batch.w):
-        for name in names:
-            x = batch.g[i] if name == "grad" else batch.states[i][name]
-            if x.numel() != w.numel():
-                shapes = f"shape {tuple(x.shape)} for a parameter of shape {tuple(w.shape)}"
-                return f"{name} of {shapes}"
-    raise AssertionError("all of them fit")
+    torch.autograd.graph.increment_version(params.w)
 
 
 def _function(dtype: torch.dtype) -> Callable[..., int]:
@@ -83,7 +71,7 @@ def _function(dtype: torch.dtype) -> Callable[..., int]:
 
 @functools.cache
 def _library() -> ctypes.CDLL | None:
-    found = importlib.util.find_spec("badm._kernel")
+    found = importlib.util.find_spec("badm.metrics._kernel")
     if found is None or found.origin is None:
         return None
     library = ctypes.CDLL(found.origin)

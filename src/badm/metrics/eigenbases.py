@@ -46,7 +46,7 @@ _SHIFT = 2**-11.5
 SIDES = ("left", "right")
 
 # What the first step adds to a state.
-KEYS = {f"{side}_{what}" for side in SIDES for what in ("covariance", "basis")}
+KEYS = frozenset(f"{side}_{what}" for side in SIDES for what in ("covariance", "basis"))
 
 
 def new_state(index: int) -> State:

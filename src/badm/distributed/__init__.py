@@ -1,0 +1,1 @@
+"""Replicas that meet over ``torch.distributed``, and sharded parameters."""

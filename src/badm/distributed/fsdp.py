@@ -1,0 +1,166 @@
+"""Parameters that are sharded over ranks: DTensors, as FSDP2 makes them.
+
+What an element's step needs of the others decides what crosses the network. Metrics that scale
+every element by itself make the step on what a rank has. The others need whole matrices: here are
+the exchanges that give them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+OnMatrix = Callable[[Tensor], Tensor]
+
+
+def is_sharded(x: object) -> bool:
+    """Whether it is a DTensor; asked of its attributes, since their module is slow to import."""
+    return hasattr(x, "device_mesh") and hasattr(x, "placements")
+
+
+def local(x: Any) -> Any:
+    """What this rank has of a tensor: its part of a sharded one, all of any other."""
+    return x.to_local() if is_sharded(x) else x
+
+
+def gathered(x: Any) -> Tensor:
+    """All of a sharded tensor, on every rank."""
+    whole: Tensor = x.full_tensor()
+    return whole
+
+
+def whole_like(p: Any) -> Tensor:
+    """An empty tensor of the shape that a sharded one has as a whole."""
+    return torch.empty(p.shape, dtype=p.dtype, device=p.to_local().device)
+
+
+def as_whole_matrices(
+    parts: list[Tensor], params: Sequence[Any], change: OnMatrix
+) -> Iterator[tuple[list[int], list[Tensor], Tensor]]:
+    """Change whole matrices of which every rank has a part, and give each rank its part back.
+
+    Where rows are cut over one group of ranks, these share the matrices out: two exchanges for all
+    matrices together, and none is changed twice. Yields which of the parameters, the changed parts,
+    and the largest absolute value of each matrix as it was.
+    """
+    for group, indices in _groups(params, parts):
+        own = [parts[i] for i in indices]
+        if group is None:
+            both = [
+                _directly(part, params[i], change) for part, i in zip(own, indices, strict=True)
+            ]
+            yield indices, [changed for changed, _ in both], torch.stack([size for _, size in both])
+        else:
+            shapes = [params[i].shape for i in indices]
+            yield indices, _shared_out(own, shapes, group, change), _largest(own, group)
+
+
+def _largest(parts: list[Tensor], group: dist.ProcessGroup) -> Tensor:
+    """The largest absolute value of each matrix of which these are this rank's parts."""
+    largest = torch.stack([x.abs().amax() if x.numel() else x.new_zeros(()) for x in parts])
+    dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
+    return largest
+
+
+def _groups(
+    params: Sequence[Any], u: Sequence[Tensor]
+) -> Iterator[tuple[dist.ProcessGroup | None, list[int]]]:
+    """Matrices whose rows are cut over one group of ranks, by group; None: cut otherwise.
+
+    By type, too: what is exchanged at once is one vector, and the ranks must agree on its type.
+    """
+    groups: dict[tuple[dist.ProcessGroup | None, torch.dtype], list[int]] = {}
+    for i, (p, part) in enumerate(zip(params, u, strict=True)):
+        cut = [d for d, place in enumerate(p.placements) if not place.is_replicate()]
+        by_rows = len(cut) == 1 and type(p.placements[cut[0]]).__name__ == "Shard"
+        by_rows = by_rows and p.placements[cut[0]].is_shard(0)
+        group = p.device_mesh.get_group(cut[0]) if by_rows else None
+        groups.setdefault((group, part.dtype), []).append(i)
+    for (group, _), indices in groups.items():
+        yield group, indices
+
+
+def _directly(part: Tensor, p: Any, change: OnMatrix) -> tuple[Tensor, Tensor]:
+    """One matrix as a whole on every rank, for parameters that are cut in some other way."""
+    from torch.distributed.tensor import DTensor
+
+    matrix = DTensor.from_local(
+        part, p.device_mesh, p.placements, shape=p.shape, stride=p.stride(), run_check=False
+    ).full_tensor()
+    return part_of(change(matrix), p), matrix.abs().amax()
+
+
+def part_of(x: Tensor, p: Any) -> Tensor:
+    """This rank's part of a tensor that every rank has whole."""
+    from torch.distributed.tensor import DTensor, Replicate
+
+    same = DTensor.from_local(x, p.device_mesh, [Replicate()] * p.device_mesh.ndim, run_check=False)
+    return same.redistribute(placements=p.placements).to_local()
+
+
+def _shared_out(
+    parts: list[Tensor], shapes: list[torch.Size], group: dist.ProcessGroup, change: OnMatrix
+) -> list[Tensor]:
+    """The changed parts of matrices of which ``parts`` are this rank's rows."""
+    ranks = range(dist.get_world_size(group))
+    me = dist.get_rank(group)
+    of = _shares(shapes, len(ranks))
+    sizes = [_elements(shape, len(ranks)) for shape in shapes]
+    mine = of[me]
+    # There: to each rank its matrices' rows. Back: from each rank the rows of its matrices.
+    there = [sum(sizes[i][me] for i in of[rank]) for rank in ranks]
+    back = [sum(sizes[i][rank] for i in mine) for rank in ranks]
+    none = parts[0].new_empty(0)  # gives its type to what a rank without matrices sends
+    rows = _exchange([none, *(parts[i] for rank in ranks for i in of[rank])], there, back, group)
+    pieces = iter(torch.split(rows, [sizes[i][rank] for rank in ranks for i in mine]))
+    by_rank = [[next(pieces) for _ in mine] for _ in ranks]
+    done = []
+    for place, i in enumerate(mine):
+        matrix = torch.cat([of_rank[place] for of_rank in by_rank]).view(shapes[i])
+        done.append(torch.split(change(matrix).reshape(-1), sizes[i]))
+    returned = [pieces_of[rank] for rank in ranks for pieces_of in done]
+    rows = _exchange([none, *returned], back, there, group)
+    pieces = iter(torch.split(rows, [sizes[i][me] for rank in ranks for i in of[rank]]))
+    x = {i: next(pieces) for rank in ranks for i in of[rank]}
+    return [x[i].view(part.shape) for i, part in enumerate(parts)]
+
+
+def _exchange(
+    tensors: list[Tensor], sent: list[int], received: list[int], group: dist.ProcessGroup
+) -> Tensor:
+    flat = torch.cat([x.reshape(-1) for x in tensors])
+    result = flat.new_empty(sum(received))
+    dist.all_to_all_single(result, flat, received, sent, group=group)
+    return result
+
+
+def _shares(shapes: Sequence[torch.Size], ranks: int) -> list[list[int]]:
+    """Which rank does which matrices: the largest first, each to whom has least to do.
+
+    >>> _shares([torch.Size(s) for s in ((2, 2), (9, 9), (4, 4), (4, 4))], 2)
+    [[1], [2, 3, 0]]
+    """
+    work = [0.0] * ranks
+    shares: list[list[int]] = [[] for _ in range(ranks)]
+    cost = [shape.numel() * min(shape[0], shape.numel() // shape[0]) for shape in shapes]
+    for i in sorted(range(len(shapes)), key=lambda i: -cost[i]):
+        rank = work.index(min(work))
+        work[rank] += cost[i]
+        shares[rank].append(i)
+    return shares
+
+
+def _elements(shape: torch.Size, ranks: int) -> list[int]:
+    """How much each rank has of a tensor that is cut along its rows, as ``torch.chunk`` does.
+
+    >>> _elements(torch.Size((5, 2)), 4)
+    [4, 4, 2, 0]
+    """
+    rows = -(-shape[0] // ranks)
+    starts = [min(rank * rows, shape[0]) for rank in range(ranks + 1)]
+    return [(b - a) * (shape.numel() // shape[0]) for a, b in pairwise(starts)]

@@ -1,0 +1,40 @@
+"""The equations that all metrics share, on lists of tensors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from badm.metrics.protocol import Settings
+
+
+def dual_step(g: list[Tensor], m: list[Tensor], beta: float) -> list[Tensor]:
+    """``2m⁺ − m`` with ``m⁺ = m + θ(g − m)`` and ``θ = 1 − β``; ``m⁺`` is written into ``m``."""
+    d = list(torch._foreach_sub(g, m))
+    torch._foreach_mul_(d, 1 - beta)  # θ(g − m)
+    torch._foreach_add_(m, d)  # m⁺
+    torch._foreach_add_(d, m)  # 2m⁺ − m
+    return d
+
+
+def descend(w: list[Tensor], x: list[Tensor], lr: float | Tensor) -> None:
+    """``w − lr·x``"""
+    if isinstance(lr, Tensor):
+        torch._foreach_mul_(x, lr)
+        torch._foreach_sub_(w, x)
+    else:
+        torch._foreach_add_(w, x, alpha=-lr)
+
+
+def decay(w: list[Tensor], s: Settings) -> None:
+    """``w − lr·weight_decay·w``"""
+    if s.weight_decay:
+        if isinstance(s.lr, Tensor):
+            torch._foreach_mul_(w, 1 - s.lr * s.weight_decay)
+        else:
+            # A factor near 1 would be rounded to the type of half precision parameters.
+            torch._foreach_add_(w, w, alpha=-s.lr * s.weight_decay)
+
+
+def in_dtype_of(like: list[Tensor], x: list[Tensor]) -> list[Tensor]:
+    return [a if a.dtype == b.dtype else a.to(b.dtype) for a, b in zip(x, like, strict=True)]

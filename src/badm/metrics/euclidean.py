@@ -1,0 +1,98 @@
+"""The euclidean metric, ``Q = I``: the paper, word for word.
+
+The fused step is torch's own SGD kernel, on every device that has it. With ``c = (ρ−σ)(ρ+σ)/(ρσ)``,
+SGD with momentum ``β``, Nesterov, step ``1/ρ`` and dampening ``1 − c(1−β)`` makes BADM's step while
+its buffer holds ``c·m``. So the dual is kept under a scale, and ``dual_scale`` in the state says
+which: it is adjusted when ``β`` changes, and undone for another path or a checkpoint. Where ``c``
+is next to 0 (``ρ ≈ σ``) or undefined (``β = 0``) the buffer cannot hold ``m``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from badm.metrics.arithmetic import decay, descend, dual_step
+from badm.metrics.protocol import Metric, Operator, Parameters, Settings, State
+from badm.metrics.raw_memory import by_layout
+
+_SGD_DEVICES = ("cpu", "cuda", "mps", "xpu")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """``Q = I``"""
+
+    def inverse(self, x: Tensor) -> Tensor:
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class Euclidean(Metric):
+    """``Q = I``: BADM is quasi-hyperbolic momentum SGD."""
+
+    name = "euclidean"
+    fallback = "euclidean"
+    linear = True
+    later_keys = frozenset({"dual_scale"})
+
+    def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
+        self.make_portable(state)
+        return dual_step([g], [state["dual"]], s.beta)[0]
+
+    def operator(self, g: Tensor, u: Tensor, state: State, s: Settings) -> Operator:
+        return Identity()
+
+    def foreach(self, params: Parameters, s: Settings) -> None:
+        for state in params.states:
+            self.make_portable(state)
+        descend(params.w, dual_step(params.g, params.of("dual"), s.beta), s.lr)
+
+    def fused(self, params: Parameters, s: Settings) -> Parameters:
+        if params.w[0].device.type not in _SGD_DEVICES or not sgd_scale(s.beta):
+            return params
+        readable, rest = by_layout(params, "dual")
+        for part in readable:
+            _sgd(part, s)
+        return rest
+
+    def make_portable(self, state: State) -> None:
+        """Let the dual be ``m`` again."""
+        if "dual_scale" in state:
+            state["dual"].div_(state.pop("dual_scale"))
+
+
+def sgd_scale(beta: float) -> float:
+    """``c``, in terms of ``β``; 0 where there is none.
+
+    Near ``ρ = σ`` the kernel would take ``c(1−β)`` from ``1 − (1 − c(1−β))`` and lose its digits.
+    """
+    c = (2 * beta - 1) / (beta * (1 - beta)) if beta > 0 else 0.0
+    return c if abs(c) > 1e-2 else 0.0
+
+
+def _sgd(params: Parameters, s: Settings) -> None:
+    c = sgd_scale(s.beta)
+    for state in params.states:
+        if (scale := state.get("dual_scale", 1.0)) != c:
+            state["dual"].mul_(c / scale)
+            state["dual_scale"] = c
+    decay(params.w, s)
+    torch._fused_sgd_(
+        params.w,
+        params.g,
+        params.of("dual"),
+        weight_decay=0.0,
+        momentum=s.beta,
+        lr=s.lr * ((1 - s.beta) / s.beta),  # 1/ρ
+        dampening=1 - c * (1 - s.beta),
+        nesterov=True,
+        maximize=s.maximize,
+        is_first_step=False,
+    )
+    # torch's fused kernels do not tell autograd that the parameters changed under it.
+    torch.autograd.graph.increment_version(params.w)

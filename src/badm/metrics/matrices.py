@@ -1,0 +1,51 @@
+"""Parameters as matrices, and matrices of one shape as a stack ``(k, rows, cols)``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+# Equal shapes are stacked up to this many elements: beyond, a matrix keeps the cores busy alone.
+_STACK_ELEMENTS = 1 << 20
+
+
+def as_matrix(x: Tensor) -> Tensor:
+    """Kernels (out, in, kh, kw) as matrices (out, in·kh·kw)."""
+    return x if x.ndim == 2 else x.reshape(x.shape[0], -1)
+
+
+def is_matrix(x: Tensor) -> bool:
+    """Whether it has rows and columns; one with a side of length 1 is a vector."""
+    return x.ndim >= 2 and x.numel() > 0 and min(matrix_shape(x)) > 1
+
+
+def matrix_shape(x: Tensor) -> tuple[int, int]:
+    """Rows and columns of ``as_matrix(x)``."""
+    return x.shape[0], x.numel() // x.shape[0]
+
+
+def stack(tensors: list[Tensor]) -> Tensor:
+    """One alone is not copied."""
+    return (
+        as_matrix(tensors[0])[None]
+        if len(tensors) == 1
+        else torch.stack([as_matrix(x) for x in tensors])
+    )
+
+
+def unstack(x: Tensor, shape: torch.Size) -> list[Tensor]:
+    return [matrix.reshape(shape) for matrix in x.unbind()]
+
+
+def stacks(tensors: Sequence[Tensor], kinds: Sequence[Hashable]) -> Iterator[list[int]]:
+    """Indices of the tensors that fit in one stack: of the same shape, type and kind."""
+    groups: dict[object, list[int]] = defaultdict(list)
+    for i, (x, kind) in enumerate(zip(tensors, kinds, strict=True)):
+        groups[x.shape, x.dtype, kind].append(i)
+    for indices in groups.values():
+        size = max(1, _STACK_ELEMENTS // tensors[indices[0]].numel())
+        for start in range(0, len(indices), size):
+            yield indices[start : start + size]
