@@ -10,11 +10,10 @@ from badm.metrics.protocol import Settings
 
 def dual_step(g: list[Tensor], m: list[Tensor], beta: float) -> list[Tensor]:
     """``2m⁺ − m`` with ``m⁺ = m + θ(g − m)`` and ``θ = 1 − β``; ``m⁺`` is written into ``m``."""
-    d = list(torch._foreach_sub(g, m))
-    torch._foreach_mul_(d, 1 - beta)  # θ(g − m)
+    # Only m in place: autograd may need the rest, for derivatives through several steps.
+    d = torch._foreach_mul(torch._foreach_sub(g, m), 1 - beta)  # θ(g − m)
     torch._foreach_add_(m, d)  # m⁺
-    torch._foreach_add_(d, m)  # 2m⁺ − m
-    return d
+    return list(torch._foreach_add(m, d))  # 2m⁺ − m
 
 
 def descend(w: list[Tensor], x: list[Tensor], lr: float | Tensor) -> None:
