@@ -35,7 +35,7 @@ class RowScaled(Metric):
         return {"row_moment": torch.zeros_like(p[:, :1], dtype=state_dtype(p))}
 
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
-        u = dual_step([g], [state["dual"]], s.beta)[0]
+        u = dual_step(g, state["dual"], s.beta)
         return u / self._scale(g, state, s)
 
     def operator(self, g: Tensor, u: Tensor, state: State, s: Settings) -> Rows:

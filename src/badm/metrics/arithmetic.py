@@ -1,4 +1,4 @@
-"""The equations that all metrics share, on lists of tensors."""
+"""The equations that all metrics share."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from torch import Tensor
 from badm.metrics.protocol import Settings
 
 
-def dual_step(g: list[Tensor], m: list[Tensor], beta: float) -> list[Tensor]:
+def dual_step(g: Tensor, m: Tensor, beta: float) -> Tensor:
     """``2m⁺ − m`` with ``m⁺ = m + θ(g − m)`` and ``θ = 1 − β``; ``m⁺`` is written into ``m``."""
-    # Only m in place: autograd may need the rest, for derivatives through several steps.
-    d = torch._foreach_mul(torch._foreach_sub(g, m), 1 - beta)  # θ(g − m)
+    d = (1 - beta) * (g - m)  # θ(g − m)
+    m.add_(d)  # m⁺
+    return m + d  # 2m⁺ − m
+
+
+def foreach_dual_step(g: list[Tensor], m: list[Tensor], beta: float) -> list[Tensor]:
+    """The same for many at once, and for no autograd: it would need what is overwritten here."""
+    d = list(torch._foreach_sub(g, m))
+    torch._foreach_mul_(d, 1 - beta)  # θ(g − m)
     torch._foreach_add_(m, d)  # m⁺
-    return list(torch._foreach_add(m, d))  # 2m⁺ − m
+    torch._foreach_add_(d, m)  # 2m⁺ − m
+    return d
 
 
 def descend(w: list[Tensor], x: list[Tensor], lr: float | Tensor) -> None:

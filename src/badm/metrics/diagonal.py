@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from badm.metrics import kernel
-from badm.metrics.arithmetic import descend, dual_step
+from badm.metrics.arithmetic import descend, dual_step, foreach_dual_step
 from badm.metrics.protocol import (
     Metric,
     Operator,
@@ -48,7 +48,7 @@ class Diagonal(Metric):
         return {"step": number(p), "second_moment": torch.zeros_like(p, dtype=state_dtype(p))}
 
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
-        u = dual_step([g], [state["dual"]], s.beta)[0]
+        u = dual_step(g, state["dual"], s.beta)
         return u / second_moment_scale(g, state, s)
 
     def operator(self, g: Tensor, u: Tensor, state: State, s: Settings) -> Operator:
@@ -79,7 +79,7 @@ def foreach_direction(g: list[Tensor], states: list[State], s: Settings) -> list
     """``(2m⁺ − m)/(√v̂ + ε)`` for each parameter."""
     v = [state["second_moment"] for state in states]
     steps = [state["step"] for state in states]
-    u = dual_step(g, [state["dual"] for state in states], s.beta)
+    u = foreach_dual_step(g, [state["dual"] for state in states], s.beta)
     torch._foreach_mul_(v, s.beta2)
     torch._foreach_addcmul_(v, g, g, 1 - s.beta2)
     torch._foreach_add_(steps, 1)

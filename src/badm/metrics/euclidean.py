@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from badm.metrics.arithmetic import decay, descend, dual_step
+from badm.metrics.arithmetic import decay, descend, dual_step, foreach_dual_step
 from badm.metrics.protocol import Metric, Operator, Parameters, Settings, State
 from badm.metrics.raw_memory import by_layout
 
@@ -42,7 +42,7 @@ class Euclidean(Metric):
 
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
         self.make_portable(state)
-        return dual_step([g], [state["dual"]], s.beta)[0]
+        return dual_step(g, state["dual"], s.beta)
 
     def operator(self, g: Tensor, u: Tensor, state: State, s: Settings) -> Operator:
         return Identity()
@@ -50,7 +50,7 @@ class Euclidean(Metric):
     def foreach(self, params: Parameters, s: Settings) -> None:
         for state in params.states:
             self.make_portable(state)
-        descend(params.w, dual_step(params.g, params.of("dual"), s.beta), s.lr)
+        descend(params.w, foreach_dual_step(params.g, params.of("dual"), s.beta), s.lr)
 
     def fused(self, params: Parameters, s: Settings) -> Parameters:
         if params.w[0].device.type not in _SGD_DEVICES or not sgd_scale(s.beta):

@@ -74,7 +74,7 @@ class Kronecker(Metric):
         matrix = as_matrix(g)
         blocks = eigenbases.cut(eigenbases.within_range(matrix[None]))
         rotated = eigenbases.rotate(blocks, left, right)
-        u = dual_step([rotated], [state["dual"]], s.beta)[0]
+        u = dual_step(rotated, state["dual"], s.beta)
         x = eigenbases.rotate_back(u / second_moment_scale(rotated, state, s), left, right)
         eigenbases.follow([state], blocks, s.beta2)
         return eigenbases.join(x, *matrix.shape).reshape(g.shape)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from badm.distributed import fsdp
-from badm.metrics.arithmetic import decay, descend, dual_step, in_dtype_of
+from badm.metrics.arithmetic import decay, descend, dual_step, foreach_dual_step, in_dtype_of
 from badm.metrics.matrices import as_matrix, is_matrix, matrix_shape, stack, stacks, unstack
 from badm.metrics.orthogonal import orthogonalize, polar_factor
 from badm.metrics.protocol import (
@@ -66,7 +66,7 @@ class Spectral(Metric):
             state.update(self.new_state(p, 0))
 
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
-        u = dual_step([g], [state["dual"]], s.beta)[0]
+        u = dual_step(g, state["dual"], s.beta)
         part = liveliness(u.detach().abs().amax(), state["peak"], s.beta)
         return scale(u) * part * orthogonalize(as_matrix(u)).reshape(u.shape)
 
@@ -81,7 +81,7 @@ class Spectral(Metric):
     def foreach(self, params: Parameters, s: Settings) -> None:
         for indices in stacks(params.w, [None] * len(params)):
             part = params.pick(indices)
-            u = stack(dual_step(part.g, part.of("dual"), s.beta))
+            u = stack(foreach_dual_step(part.g, part.of("dual"), s.beta))
             largest = torch.linalg.vector_norm(u, math.inf, dim=(-2, -1))
             length = scale(part.w[0]) * _liveliness_of_each(largest, part.of("peak"), s.beta)
             x = orthogonalize(u).mul_(length[:, None, None])
@@ -92,7 +92,7 @@ class Spectral(Metric):
         own = own_parts(params)
         duals = own.of("dual")
         g = list(torch._foreach_neg(own.g)) if s.maximize else own.g
-        u = dual_step(in_dtype_of(duals, g), duals, s.beta)
+        u = foreach_dual_step(in_dtype_of(duals, g), duals, s.beta)
         decay(own.w, s)
         x: dict[int, Tensor] = {}
         for indices, directions, largest in fsdp.as_whole_matrices(u, params.w, _orthogonalized):
