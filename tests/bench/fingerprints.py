@@ -33,6 +33,7 @@ from badm.bench.store import ENGINE
 TABLE = Path(__file__).with_name("fingerprints.json")
 # Bases are chosen anew every ten steps.
 STEPS = 13
+LONG = 150  # so that a dual of which a tenth is forgotten in every step is gone
 # Rounding of another processor is some 1e-13 after so few steps.
 TOLERANCE = 1e-9
 
@@ -75,6 +76,16 @@ class Wide(nn.Module):
         self.kernel = nn.Conv1d(2, 5, 3)
         self.hidden = nn.Linear(7, 3)
         self.tall = nn.Linear(2, 6)
+        self.head = nn.Linear(4, 3)
+        filled(self.double())
+
+
+class Dying(nn.Module):
+    """Its gradients stop after a while, and the run goes on for long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(4, 4)
         self.head = nn.Linear(4, 3)
         filled(self.double())
 
@@ -122,6 +133,8 @@ class Pull:
         for number, p in enumerate(trainable(self.module)):
             draw = tensor(p.shape, self.step, part + 2 * self.rank, number)
             g = draw + 0.3 * torch.sin(p.detach())
+            if isinstance(self.module, Dying) and self.step >= STEPS:
+                g = torch.zeros_like(g)
             if isinstance(self.module, LongSides) and p is self.module.words.weight:
                 g[0], g[1] = 0.0, (g[1] if self.step == 0 else 0.0)  # never reached, reached once
             if self.noise:
@@ -150,9 +163,9 @@ def fingerprint(method: Method, setting: dict[str, Any], noise: float = 0.0) -> 
         # Gradients of square matrices have full rank. Which basis a part has that no gradient has
         # reached is up to the processor, but for the metrics of BADM.
         modules: list[type[nn.Module]] = [Layers]
-        modules += [Wide] if method.name not in ("soap", "shampoo") else []
+        modules += [Wide, Dying] if method.name not in ("soap", "shampoo") else []
         modules += [LongSides] if method.family == "badm" else []
-        problems = [Problem(kind(), STEPS) for kind in modules]
+        problems = [Problem(kind(), LONG if kind is Dying else STEPS) for kind in modules]
     return [v for problem in problems for v in _values(method, setting, problem, noise=noise)]
 
 
@@ -162,11 +175,11 @@ def _values(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # for methods that draw their first weights
         trainer: Trainer = method.build(problem, dict(setting))
-    for step in range(STEPS):
-        factor = 1 - step / (2 * STEPS)
+    for step in range(problem.steps):
+        factor = 1 - step / (2 * problem.steps)
         work: Any = Pull(problem.module, step, factor, rank=rank, noise=noise)
         loss = trainer.step(Idle(factor) if method.family == "layer-wise" else work)
-        if step % 4 == 0:
+        if step % 4 == 0 and step < STEPS:
             yield loss
     yield from of_weights(problem.module)
     with trainer.evaluating():
