@@ -1,15 +1,21 @@
-"""Steps to 86 % test accuracy and lowest test loss on 10,000 Fashion-MNIST images.
+"""Steps to 86 % and loss at the stopping point on 10,000 Fashion-MNIST images.
 
-A small CNN, batches of 64, 1,000 steps, a test on all 5,000 test images every 25 steps. Every
-optimizer runs at the same three learning rates and five seeds, from the same initialisation and in
-the same order of data for a seed, with the settings its library recommends otherwise and without
-weight decay. Both figures are reported at the learning rate where their median over the seeds is
-least; a target that was missed counts as infinitely far.
+A small CNN, batches of 64, 1,000 steps. Everything is chosen on a validation split of 5,000 other
+training images, read every 25 steps; the test split is read once in a run, with the weights that
+had the lowest validation loss, and only in the final runs.
+
+Every optimizer has one learning rate for all its columns: that with the lowest validation loss at
+the stopping point with a seed that is used for nothing else. All begin with the same three, half a
+decade apart, and a method whose best is the least or the greatest it has tried gets the next one
+beyond, until its best lies between two that are worse. Five fresh seeds then run at that learning
+rate. A seed fixes the initialisation and the order of the data for all methods alike; other
+settings are those each library recommends, without weight decay. A target that was missed counts
+as infinitely far.
 
     BADM_DATA=../shared/data python benchmarks/fashion_mnist.py -o results/fashion_mnist.json
 
-Runs already in the output file are not repeated, so an interrupted benchmark goes on. Beside the
-JSON it writes the table as Markdown and the curves as a picture.
+About 90 runs of 16 seconds. Those already in the output file are not repeated, so an interrupted
+benchmark goes on. Beside the JSON it writes the table as Markdown and the curves as a picture.
 """
 
 from __future__ import annotations
@@ -21,11 +27,12 @@ import platform
 import statistics
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from copy import deepcopy
 from functools import cache
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytorch_optimizer
 import torch
@@ -36,9 +43,14 @@ import badm
 from badm.bench.data import idx, path
 from badm.bench.methods.muon import Muon
 
-TRAIN_IMAGES, BATCH_SIZE, STEPS, TEST_EVERY, TARGET = 10_000, 64, 1000, 25, 0.86
-LEARNING_RATES = (1e-3, 3e-3, 1e-2)
-SEEDS = (0, 1, 2, 3, 4)
+TRAIN_IMAGES, VALIDATION_IMAGES, TEST_IMAGES = 10_000, 5_000, 5_000
+BATCH_SIZE, STEPS, READ_EVERY, TARGET = 64, 1000, 25, 0.86
+FIRST_EXPONENTS = (-6, -5, -4)  # in half-decades: 1e-3, 3e-3, 1e-2
+TUNING_SEEDS = (100,)
+FINAL_SEEDS = (0, 1, 2, 3, 4)
+
+Run = dict[str, Any]
+Job = tuple[str, float, int]  # method, learning rate, seed
 
 
 def _badm(metric: str, **options: Any) -> Callable[[nn.Module, float], badm.BADM]:
@@ -63,11 +75,29 @@ METHODS: dict[str, Callable[[nn.Module, float], Any]] = {
 }
 
 
+class Split(NamedTuple):
+    images: Tensor
+    labels: Tensor
+
+
+class Splits(NamedTuple):
+    train: Split
+    validation: Split
+    test: Split
+
+
 @cache
-def data() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def data() -> Splits:
     train, train_labels, test, test_labels = idx.load(path("fashion-mnist"))
-    train, train_labels = train[:TRAIN_IMAGES], train_labels[:TRAIN_IMAGES]
-    return _pixels(train), train_labels.long(), _pixels(test), test_labels.long()
+    images, labels = _pixels(train), train_labels.long()
+    fit = slice(TRAIN_IMAGES)
+    choose = slice(TRAIN_IMAGES, TRAIN_IMAGES + VALIDATION_IMAGES)
+    judge = slice(TEST_IMAGES)  # of the published 10,000
+    return Splits(
+        Split(images[fit], labels[fit]),
+        Split(images[choose], labels[choose]),
+        Split(_pixels(test[judge]), test_labels[judge].long()),
+    )
 
 
 def _pixels(images: Tensor) -> Tensor:
@@ -99,84 +129,151 @@ def batches(seed: int) -> Iterable[Tensor]:
 
 
 @torch.no_grad()
-def test(model: nn.Module) -> tuple[float, float]:
-    """Mean loss and accuracy over the whole test set."""
-    _, _, images, labels = data()
-    logits = torch.cat([model(part) for part in images.split(250)])
-    accuracy = (logits.argmax(1) == labels).double().mean().item()
-    return cross_entropy(logits, labels).item(), accuracy
+def read(model: nn.Module, split: Split) -> tuple[float, float]:
+    """Mean loss and accuracy over a whole split."""
+    logits = torch.cat([model(part) for part in split.images.split(250)])
+    accuracy = (logits.argmax(1) == split.labels).double().mean().item()
+    return cross_entropy(logits, split.labels).item(), accuracy
 
 
-def run(method: str, lr: float, seed: int) -> dict[str, Any]:
+def run(method: str, lr: float, seed: int) -> Run:
+    """Train once; a final seed also reads the test split, at its stopping point."""
     torch.set_num_threads(1)
-    images, labels, _, _ = data()
+    splits = data()
     model = network(seed)
     optimizer = METHODS[method](model, lr)
     losses, accuracies = [], []
+    best, kept, stop = math.inf, deepcopy(model.state_dict()), 0
     for step, indices in zip(range(1, STEPS + 1), batches(seed), strict=False):
         model.zero_grad()
-        cross_entropy(model(images[indices]), labels[indices]).backward()
+        cross_entropy(model(splits.train.images[indices]), splits.train.labels[indices]).backward()
         optimizer.step()
-        if step % TEST_EVERY == 0:
-            loss, accuracy = test(model)
-            losses.append(round(loss, 5))
+        if step % READ_EVERY == 0:
+            loss, accuracy = read(model, splits.validation)
+            losses.append(round(loss, 5) if math.isfinite(loss) else None)
             accuracies.append(accuracy)
-    return {
+            if loss < best:
+                best, kept, stop = loss, deepcopy(model.state_dict()), step
+    result = {
         "method": method,
         "lr": lr,
         "seed": seed,
-        "test_loss": losses,
-        "test_accuracy": accuracies,
+        "validation_loss": losses,
+        "validation_accuracy": accuracies,
+        "stop": stop,
+    }
+    if seed in FINAL_SEEDS:
+        model.load_state_dict(kept)
+        loss, accuracy = read(model, splits.test)
+        result |= {"test_loss": round(loss, 5), "test_accuracy": accuracy}
+    return result
+
+
+def steps_to_target(one_run: Run) -> float:
+    reached = (i for i, value in enumerate(one_run["validation_accuracy"]) if value >= TARGET)
+    return READ_EVERY * (1 + next(reached, math.inf))
+
+
+def lowest_loss(one_run: Run) -> float:
+    """The validation loss at the stopping point."""
+    return min((loss for loss in one_run["validation_loss"] if loss is not None), default=math.inf)
+
+
+def learning_rate(exponent: int) -> float:
+    """1 or 3 times a power of ten: ``learning_rate(-6)`` is 1e-3, ``learning_rate(-5)`` 3e-3."""
+    return float(f"{(1, 3)[exponent % 2]}e{exponent // 2}")
+
+
+def tried(runs: list[Run], method: str) -> dict[float, float]:
+    """Every learning rate with all its tuning seeds: the median of the lowest validation loss."""
+    losses: dict[float, list[float]] = {}
+    for r in runs:
+        if r["method"] == method and r["seed"] in TUNING_SEEDS:
+            losses.setdefault(r["lr"], []).append(lowest_loss(r))
+    return {
+        lr: statistics.median(of_seeds)
+        for lr, of_seeds in sorted(losses.items())
+        if len(of_seeds) == len(TUNING_SEEDS)
     }
 
 
-def steps_to_target(one_run: dict[str, Any]) -> float:
-    reached = (i for i, accuracy in enumerate(one_run["test_accuracy"]) if accuracy >= TARGET)
-    return TEST_EVERY * (1 + next(reached, math.inf))
+def chosen(runs: list[Run], method: str) -> float:
+    losses = tried(runs, method)
+    return min(losses, key=lambda lr: losses[lr])
 
 
-def lowest_loss(one_run: dict[str, Any]) -> float:
-    return min((x for x in one_run["test_loss"] if math.isfinite(x)), default=math.inf)
+def jobs(runs: list[Run], method: str) -> list[Job]:
+    """What a method still has to run: its grid, beyond its edge, and then the final seeds."""
+    exponents = list(FIRST_EXPONENTS)
+    losses = tried(runs, method)
+    while all(learning_rate(e) in losses for e in exponents):
+        best = min(exponents, key=lambda e: losses[learning_rate(e)])
+        if best == exponents[0]:
+            exponents.insert(0, best - 1)
+        elif best == exponents[-1]:
+            exponents.append(best + 1)
+        else:
+            return _missing(runs, [(method, learning_rate(best), seed) for seed in FINAL_SEEDS])
+    grid = [(method, learning_rate(e), seed) for e in exponents for seed in TUNING_SEEDS]
+    return _missing(runs, grid)
 
 
-def over_seeds(
-    runs: list[dict[str, Any]], method: str, figure: Callable[[dict[str, Any]], float]
-) -> tuple[float, list[float]]:
-    """The learning rate with the least median of a figure, and the figure for each seed.
-
-    Of learning rates that all miss the target, the one with the lowest loss.
-    """
-
-    def at(lr: float, figure: Callable[[dict[str, Any]], float]) -> list[float]:
-        return sorted(figure(r) for r in runs if r["method"] == method and r["lr"] == lr)
-
-    def median(lr: float, figure: Callable[[dict[str, Any]], float]) -> float:
-        return statistics.median(at(lr, figure))
-
-    best = min(LEARNING_RATES, key=lambda lr: (median(lr, figure), median(lr, lowest_loss)))
-    return best, at(best, figure)
+def _missing(runs: list[Run], wanted: list[Job]) -> list[Job]:
+    done = {(r["method"], r["lr"], r["seed"]) for r in runs}
+    return [job for job in wanted if job not in done]
 
 
-def markdown(runs: list[dict[str, Any]]) -> str:
-    rows = []
-    for method in METHODS:
-        steps_lr, steps = over_seeds(runs, method, steps_to_target)
-        loss_lr, losses = over_seeds(runs, method, lowest_loss)
-        middle, middle_loss = statistics.median(steps), statistics.median(losses)
-        text = (
-            f"| {method} | {middle:g} ({steps[0]:g}–{steps[-1]:g}) | {steps_lr:g} "
-            f"| {middle_loss:.4f} ({losses[0]:.4f}–{losses[-1]:.4f}) | {loss_lr:g} |"
-        )
-        rows.append((middle, middle_loss, text))
+def final(runs: list[Run], method: str) -> list[Run]:
+    lr = chosen(runs, method)
+    return [r for r in runs if (r["method"], r["lr"]) == (method, lr) and r["seed"] in FINAL_SEEDS]
+
+
+def summary(runs: list[Run]) -> list[dict[str, Any]]:
+    """What each method came to with its final seeds, in the order of the seeds."""
+    return [
+        {
+            "method": method,
+            "lr": chosen(runs, method),
+            "tried": {f"{lr:g}": loss for lr, loss in tried(runs, method).items()},
+            "steps_to_target": [
+                steps if math.isfinite(steps) else None
+                for steps in map(steps_to_target, final(runs, method))
+            ],
+            "stop": [r["stop"] for r in final(runs, method)],
+            "test_loss": [r["test_loss"] for r in final(runs, method)],
+            "test_accuracy": [r["test_accuracy"] for r in final(runs, method)],
+        }
+        for method in METHODS
+    ]
+
+
+def with_range(values: list[float | None], show: str, unit: float = 1, sign: str = "") -> str:
+    """The median of a figure and its range over the seeds; None is a target that was missed."""
+
+    def shown(value: float) -> str:
+        return format(unit * value, show) if math.isfinite(value) else "never"
+
+    ordered = sorted(math.inf if value is None else value for value in values)
+    first, middle, last = shown(ordered[0]), shown(statistics.median(ordered)), shown(ordered[-1])
+    return f"{middle}{sign}" if first == last else f"{middle}{sign} ({first}–{last})"
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
     head = (
-        "| optimizer | steps to 86 % (range) | at lr | lowest test loss (range) | at lr |\n"
-        "|---|---|---|---|---|\n"
+        "| optimizer | lr | steps to 86 % validation accuracy | stopped after "
+        "| test loss there | test accuracy there |\n"
+        "|---|---|---|---|---|---|\n"
     )
-    return head + "\n".join(text for _, _, text in sorted(rows))
+    return head + "\n".join(
+        f"| {row['method']} | {row['lr']:g} | {with_range(row['steps_to_target'], 'g')} "
+        f"| {with_range(row['stop'], 'g')} | {with_range(row['test_loss'], '.4f')} "
+        f"| {with_range(row['test_accuracy'], '.1f', unit=100, sign=' %')} |"
+        for row in sorted(rows, key=lambda row: statistics.median(row["test_loss"]))
+    )
 
 
-def draw(runs: list[dict[str, Any]], path: Path) -> None:
-    """Median curves over the seeds, each method at the learning rate that is fastest to 86 %."""
+def draw(runs: list[Run], path: Path) -> None:
+    """Median curves over the final seeds, each method at its one learning rate."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -185,27 +282,63 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
     colours = plt.get_cmap("tab10")
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5), layout="constrained")
     for number, method in enumerate(METHODS):
-        lr, _ = over_seeds(runs, method, steps_to_target)
-        chosen = [r for r in runs if r["method"] == method and r["lr"] == lr]
-        steps = [TEST_EVERY * (i + 1) for i in range(STEPS // TEST_EVERY)]
+        steps = [READ_EVERY * (i + 1) for i in range(STEPS // READ_EVERY)]
         ours = method.startswith("BADM")
         look = {"color": colours(number), "lw": 2.2 if ours else 1.3, "ls": "-" if ours else "--"}
-        label = f"{method} (lr {lr:g})"
-        for axes, key in ((left, "test_accuracy"), (right, "test_loss")):
-            median = torch.tensor([r[key] for r in chosen]).median(0).values
+        label = f"{method} (lr {chosen(runs, method):g})"
+        for axes, key in ((left, "validation_accuracy"), (right, "validation_loss")):
+            median = torch.tensor([r[key] for r in final(runs, method)]).median(0).values
             axes.plot(steps, median, label=label, **look)
     left.axhline(TARGET, color="grey", lw=0.8)
     left.annotate("86 %", (0, TARGET), va="bottom", color="grey")
-    left.set(ylim=(0.7, 0.9), xlabel="steps", ylabel="test accuracy")
-    right.set(ylim=(0.34, 0.7), xlabel="steps", ylabel="test loss")
+    left.set(ylim=(0.7, 0.9), xlabel="steps", ylabel="validation accuracy")
+    right.set(ylim=(0.3, 0.7), xlabel="steps", ylabel="validation loss")
     for axes in (left, right):
         axes.grid(alpha=0.25)
     right.legend(fontsize=8)
     figure.suptitle(
-        f"Fashion-MNIST, {TRAIN_IMAGES:,} images, small CNN, batch {BATCH_SIZE}: "
-        f"median of {len(SEEDS)} seeds, each at its best of {len(LEARNING_RATES)} learning rates"
+        f"Fashion-MNIST, {TRAIN_IMAGES:,} images, small CNN, batch {BATCH_SIZE}: median of "
+        f"{len(FINAL_SEEDS)} seeds, each at the learning rate chosen on the validation split"
     )
     figure.savefig(path, dpi=110)
+
+
+def settings() -> dict[str, Any]:
+    return {
+        "torch": torch.__version__,
+        "pytorch_optimizer": version("pytorch_optimizer"),
+        "badm": badm.__version__,
+        "python": platform.python_version(),
+        "train_images": TRAIN_IMAGES,
+        "validation_images": VALIDATION_IMAGES,
+        "test_images": TEST_IMAGES,
+        "batch_size": BATCH_SIZE,
+        "steps": STEPS,
+        "read_every": READ_EVERY,
+        "target": TARGET,
+        "tuning_seeds": list(TUNING_SEEDS),
+        "final_seeds": list(FINAL_SEEDS),
+    }
+
+
+def load(file: Path) -> dict[str, Any]:
+    """What has been run so far, if with these settings."""
+    if not file.exists():
+        return settings() | {"runs": []}
+    report = json.loads(file.read_text(encoding="utf-8"))
+    for name, value in settings().items():
+        if report.get(name) != value:
+            raise SystemExit(
+                f"{file} was made with {name} = {report.get(name)}, not {value}: "
+                "name another file with -o."
+            )
+    return report
+
+
+def _write(report: dict[str, Any], file: Path) -> None:
+    partial = file.with_suffix(".part")
+    partial.write_text(json.dumps(report) + "\n", encoding="utf-8")
+    partial.replace(file)
 
 
 def main() -> None:
@@ -214,42 +347,21 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes, one thread each")
     arguments = parser.parse_args()
 
-    report = {
-        "torch": torch.__version__,
-        "pytorch_optimizer": version("pytorch_optimizer"),
-        "python": platform.python_version(),
-        "images": TRAIN_IMAGES,
-        "batch_size": BATCH_SIZE,
-        "steps": STEPS,
-        "test_every": TEST_EVERY,
-        "target": TARGET,
-        "learning_rates": LEARNING_RATES,
-        "seeds": SEEDS,
-        "runs": [],
-    }
-    if arguments.output.exists():
-        report["runs"] = json.loads(arguments.output.read_text())["runs"]
+    report = load(arguments.output)
     runs = report["runs"]
-    done = {(r["method"], r["lr"], r["seed"]) for r in runs}
-    todo = [
-        (method, lr, seed)
-        for seed in SEEDS
-        for method in METHODS
-        for lr in LEARNING_RATES
-        if (method, lr, seed) not in done
-    ]
     data()
     with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
-        for finished in as_completed([pool.submit(run, *job) for job in todo]):
-            runs.append(finished.result())
-            runs.sort(key=lambda r: (list(METHODS).index(r["method"]), r["lr"], r["seed"]))
-            partial = arguments.output.with_suffix(".part")
-            partial.write_text(json.dumps(report) + "\n")
-            partial.replace(arguments.output)
-            print(f"\r{len(runs)} of {len(done) + len(todo)} runs", end="", flush=True)
-    print()
-    print(markdown(runs))
-    arguments.output.with_suffix(".md").write_text(markdown(runs) + "\n")
+        while todo := [job for method in METHODS for job in jobs(runs, method)]:
+            for finished in as_completed([pool.submit(run, *job) for job in todo]):
+                runs.append(finished.result())
+                runs.sort(key=lambda r: (list(METHODS).index(r["method"]), r["lr"], r["seed"]))
+                _write(report, arguments.output)
+                print(f"\r{len(runs)} runs", end="", flush=True)
+    report["rows"] = summary(runs)
+    _write(report, arguments.output)
+    table = markdown(report["rows"])
+    print(f"\n{table}")
+    arguments.output.with_suffix(".md").write_text(table + "\n", encoding="utf-8")
     draw(runs, arguments.output.with_suffix(".png"))
 
 
