@@ -20,8 +20,8 @@ from badm.bench.report.text import escape
 
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 SPEED = (
-    "Steps until the validation score reached the target, median over seeds (interval); a seed "
-    "that misses it counts as never. The targets were fixed beforehand, for all methods alike."
+    "Steps until the validation score reached the target, median over seeds (95 % interval); a "
+    "seed that misses it counts as never. The targets were fixed beforehand, for all methods alike."
 )
 NOTHING = "–"
 NOT_MEASURED = "not measured"

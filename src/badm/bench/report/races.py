@@ -70,7 +70,7 @@ def race_markdown(race: Race, comparison: Comparison) -> Iterator[str]:
     yield f"## Steps to what {race.against} has at its end: {race.task}"
     yield (
         f"Steps until the validation score is as good as that of {race.against} after its last "
-        f"step, of each seed for itself, median over seeds (interval). {escape(race.claim)}"
+        f"step, of each seed for itself, median over seeds (95 % interval). {escape(race.claim)}"
     )
     rows = ["| method | steps | times fewer |", "| --- | ---: | ---: |"]
     for one in runners:
