@@ -1,0 +1,144 @@
+"""What the scripts of benchmarks/ have measured."""
+
+from __future__ import annotations
+
+import math
+from statistics import mean, median
+from typing import Any
+
+from sources.comparisons import PRETRAINED, row
+from sources.files import results
+
+
+def fashion_setting(name: str) -> Any:
+    return results("fashion_mnist")[name]
+
+
+def fashion(method: str) -> dict[str, Any]:
+    return dict(next(r for r in results("fashion_mnist")["rows"] if r["method"] == method))
+
+
+def fashion_cell(method: str, figure: str, show: str = "g", unit: float = 1, sign: str = "") -> str:
+    """The median over the seeds with their range."""
+    ordered = sorted(math.inf if v is None else v for v in fashion(method)[figure])
+    first, middle, last = (
+        format(unit * v, show) if math.isfinite(v) else "never"
+        for v in (ordered[0], median(ordered), ordered[-1])
+    )
+    return f"{middle}{sign}" if first == last else f"{middle}{sign} ({first}–{last})"
+
+
+def fashion_tuning(method: str, lr: float) -> float:
+    """Steps to the target with the tuning seed."""
+    report = results("fashion_mnist")
+    (run,) = (
+        r
+        for r in report["runs"]
+        if (r["method"], r["lr"], r["seed"]) == (method, lr, *report["tuning_seeds"])
+    )
+    reached = [accuracy >= report["target"] for accuracy in run["validation_accuracy"]]
+    return report["read_every"] * (1 + reached.index(True)) if any(reached) else math.inf
+
+
+def fashion_median(method: str, figure: str) -> float:
+    return median(math.inf if v is None else v for v in fashion(method)[figure])
+
+
+def links(setting: str) -> Any:
+    return results("communication")["settings"][setting]
+
+
+def labels(setting: str) -> Any:
+    return results("heterogeneous")["settings"][setting]
+
+
+def meeting(method: str) -> dict[str, Any]:
+    found = next(r for r in results("communication")["rows"] if r["method"] == method)
+    return dict(found)
+
+
+def seconds_to_target(method: str, link: int) -> float:
+    found = meeting(method)
+    if found["steps to target"] is None:
+        return math.inf
+    return float(found["steps to target"] * found["seconds per step"][str(link)])
+
+
+def seconds_cell(method: str, link: int) -> str:
+    value = seconds_to_target(method, link)
+    return f"{value:.1f}" if math.isfinite(value) else "never"
+
+
+def against_ddp(method: str) -> float:
+    """Loss at the end against DDP with the same optimizer, in per cent, mean of the seeds."""
+    return 100 * mean(meeting(method)["against DDP"])
+
+
+def against_ddp_range(method: str) -> str:
+    """
+    >>> against_ddp_range("Consensus, AdamW, K = 10")
+    '−0.6 to +1.9'
+    """
+    ends = sorted(100 * value for value in meeting(method)["against DDP"])
+    return " to ".join(f"{end:+.1f}".replace("-", "−") for end in (ends[0], ends[-1]))
+
+
+def against_ddp_cell(method: str) -> str:
+    if method.startswith("DDP"):
+        return "–"
+    value = against_ddp(method)
+    return f"{'+' if value > 0 else '−'}{abs(value):.1f} %"
+
+
+def different_data(method: str) -> list[float]:
+    """Test accuracy of each seed in per cent, from the lowest."""
+    found = next(r for r in results("heterogeneous")["rows"] if r["method"] == method)
+    return sorted(100 * value for value in found["test"])
+
+
+def by_label(way: str) -> str:
+    """The mean over the seeds with their range."""
+    values = different_data(f"adam+{way}")
+    return f"{mean(values):.1f} % ({values[0]:.1f}–{values[-1]:.1f})"
+
+
+def close_to_ddp(way: str, per_cent: float = 1.0) -> int:
+    """The most steps between two meetings whose loss, and those of all fewer, are so close."""
+    every = 0
+    for found in sorted(results("communication")["rows"], key=lambda r: r["every"]):
+        if found["method"] == f"{way}, K = {found['every']}":
+            if against_ddp(found["method"]) > per_cent:
+                break
+            every = found["every"]
+    return every
+
+
+def cora(case: str) -> str:
+    """Test accuracy of the DNN, mean over the seeds with their range."""
+    values = sorted(results("cora")["test accuracy"]["node-cora-dnn"][case])
+    return f"{mean(values):.3f} ({values[0]:.3f}–{values[-1]:.3f})"
+
+
+def timed(parameters: str, metric: str) -> dict[str, Any]:
+    rows = results("step_time")["rows"]
+    return dict(next(r for r in rows if (r["set"], r["metric"]) == (parameters, metric)))
+
+
+def memory(name: str, figure: str = "state_ratio") -> float:
+    optimizer = {"soap": "pytorch_optimizer.SOAP()"}.get(name, f"BADM(metric='{name}', fused=True)")
+    return float(_memory_row(optimizer)[figure])
+
+
+def parameters() -> float:
+    """Of the transformer whose steps are timed, in float32."""
+    return float(_memory_row("BADM(metric='diagonal', fused=True)")["parameter_bytes"] / 4)
+
+
+def _memory_row(optimizer: str) -> dict[str, Any]:
+    rows = results("memory")["rows"]
+    return dict(next(r for r in rows if (r["set"], r["optimizer"]) == ("transformer", optimizer)))
+
+
+def weights_pretrained() -> float:
+    """Of the masked language model: Adam keeps two numbers of four bytes for each."""
+    return float(row(*PRETRAINED, "adam")["state_bytes"] / 8)

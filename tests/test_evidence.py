@@ -1,0 +1,173 @@
+"""Every number of README and docs comes from somewhere and is what is there."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def evidence() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        yield import_module("evidence")
+
+
+@pytest.fixture(scope="module")
+def pages(evidence: ModuleType) -> dict[str, str]:
+    return evidence.pages()
+
+
+def problems(evidence: ModuleType, name: str, raw: str) -> list[str]:
+    return evidence.check(name, raw)[1]
+
+
+def change_results(
+    evidence: ModuleType, patch: pytest.MonkeyPatch, name: str, path: list[Any], value: Any
+) -> None:
+    """Let one place of a results file hold another value."""
+    files = sys.modules["sources.files"]
+    changed = copy.deepcopy(files.parsed(files.ROOT / "results" / f"{name}.json"))
+    place = changed
+    for key in path[:-1]:
+        place = place[key]
+    assert place[path[-1]] != value
+    place[path[-1]] = value
+    real = files.parsed
+    patch.setattr(
+        files, "parsed", lambda file: changed if file.stem == Path(name).stem else real(file)
+    )
+
+
+def test_every_number_has_a_source_and_is_what_its_source_says(
+    evidence: ModuleType, pages: dict[str, str]
+) -> None:
+    assert {"README.md", "docs/theory.md", "docs/replicas.md", "docs/tutorial/README.md"} <= set(
+        pages
+    )
+    found = [problem for name, raw in pages.items() for problem in problems(evidence, name, raw)]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("page", "shown", "changed", "told"),
+    [
+        (
+            "README.md",
+            "takes 270 steps to a",
+            "takes 271 steps to a",
+            "results/molecule.json is 270",
+        ),
+        ("README.md", "| 12 | 0 | 13 |", "| 13 | 0 | 13 |", "against_adam(row)[0]"),
+        ("README.md", "**59.0 %** | **60**", "**59.1 %** | **60**", "results/tuned/image-cifar10"),
+        ("README.md", "(200–never)", "(190–never)", "steps_cell"),
+        ("README.md", "(groups, lr=1e-3)", "(groups, lr=2e-3)", "signature of BADM is 0.001"),
+        ("docs/replicas.md", "| 71.4 |", "| 71.5 |", "results/communication.json"),
+        ("docs/theory.md", "71 / 0", "70 / 0", "results/certificates.json"),
+        ("docs/theory.md", "`k = 68`", "`k = 69`", "results/certificates.json is 68"),
+        ("docs/tutorial/README.md", "(2.8 times", "(2.9 times", "results/tutorial.json is 2.8"),
+    ],
+)
+def test_a_digit_changed_on_a_page_is_found(
+    evidence: ModuleType, pages: dict[str, str], page: str, shown: str, changed: str, told: str
+) -> None:
+    assert shown in pages[page]
+    (found, *_) = problems(evidence, page, pages[page].replace(shown, changed, 1))
+    assert told in found
+
+
+@pytest.mark.parametrize(
+    ("file", "path", "value", "page"),
+    [
+        ("memory", ["rows", 20, "state_ratio"], 8.0, "README.md"),
+        ("step_time", ["rows", 0, "ratio"], 1.006, "README.md"),
+        ("digits", ["rows", 0, "test", "high"], 0.99, "README.md"),
+        ("communication", ["rows", 0, "steps to target"], 330, "docs/replicas.md"),
+        ("tutorial", ["trials"], 7, "docs/tutorial/README.md"),
+    ],
+)
+def test_a_number_changed_in_a_results_file_is_found(
+    evidence: ModuleType,
+    pages: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    path: list[Any],
+    value: Any,
+    page: str,
+) -> None:
+    change_results(evidence, monkeypatch, file, path, value)
+    found = problems(evidence, page, pages[page])
+    assert any(f"results/{file}.json" in problem for problem in found)
+
+
+@pytest.mark.parametrize(
+    "added", ["It takes 1,234 steps.", "| badm | 0.5 |", "On 3 of 4 tasks.", "At 1e-4."]
+)
+def test_a_number_without_a_source_is_found(
+    evidence: ModuleType, pages: dict[str, str], added: str
+) -> None:
+    line = pages["README.md"].count("\n") + 2
+    found = problems(evidence, "README.md", f"{pages['README.md']}\n{added}\n")
+    assert found
+    assert all(problem.startswith(f"README.md:{line}: ") for problem in found)
+    assert all(problem.endswith(" has no source") for problem in found)
+
+
+@pytest.mark.parametrize(
+    "added", ["CIFAR-10, FSDP2 and float64.", "See Table 1 and section 5.", "`lr=3`", "Step 1/σ."]
+)
+def test_names_references_code_and_formulas_need_no_source(
+    evidence: ModuleType, pages: dict[str, str], added: str
+) -> None:
+    assert problems(evidence, "README.md", f"{pages['README.md']}\n{added}\n") == []
+
+
+def test_a_claim_whose_sentence_is_gone_is_found(
+    evidence: ModuleType, pages: dict[str, str]
+) -> None:
+    page = pages["README.md"].replace("in every column. The", "in most columns. The")
+    assert any(
+        "has no places that read" in found for found in problems(evidence, "README.md", page)
+    )
+
+
+def test_a_page_nobody_knows_of_has_numbers_without_a_source(evidence: ModuleType) -> None:
+    assert problems(evidence, "docs/new.md", "It is 7 times as fast.\n") == [
+        "docs/new.md:1: 7 has no source"
+    ]
+
+
+def test_the_list_shows_each_number_with_its_place_and_file(
+    evidence: ModuleType,
+    pages: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["evidence.py", "--list"])
+    with pytest.raises(SystemExit) as ended:
+        evidence.main()
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == sum(len(evidence.check(*page)[0]) for page in pages.items())
+    line = 1 + next(
+        i for i, text in enumerate(pages["README.md"].splitlines()) if "ROC-AUC of 0.88" in text
+    )
+    (shown,) = [text.split(maxsplit=2) for text in printed if " 0.88 " in text]
+    assert shown == [f"README.md:{line}", "0.88", "results/molecule.json: target('molecule')"]
+
+
+def test_the_examples_of_the_sources_hold(evidence: ModuleType) -> None:
+    modules = [evidence, *(m for name, m in sys.modules.items() if name.startswith("sources."))]
+    assert len(modules) == 6
+    assert sum(doctest.testmod(module).attempted for module in modules) >= 6
+    assert sum(doctest.testmod(module).failed for module in modules) == 0
