@@ -177,7 +177,11 @@ def test_a_run_whose_worker_is_killed_twice_failed_and_the_others_go_on(tmp_path
     code, out, err = started.ended()
     assert (code, err.strip()) == (1, "")
     assert [(row["method"], row["status"], row["message"]) for row in json.loads(out)["rows"]] == [
-        ("sgd", "failed", "seed 0: its process died: killed by signal 9"),
+        (
+            "sgd",
+            "failed",
+            "seed 0: its process died: killed by SIGKILL, perhaps for lack of memory",
+        ),
         ("adam", "finished", ""),
     ]
 

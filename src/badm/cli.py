@@ -6,6 +6,9 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from badm import stopping
+from badm.lifetime import end_with_parent, started_by_torchrun
+
 if TYPE_CHECKING:
     import typer
 
@@ -65,6 +68,28 @@ def application() -> typer.Typer:
 
 def main() -> None:
     """Run the command line, or say in one sentence what has to be installed for it."""
+    if started_by_torchrun():
+        end_with_parent()
+    try:
+        # Before anything is imported that takes long: Ctrl-C is to work from the first moment.
+        with stopping.signals(say=True):
+            with stopping.at_once():
+                _require_extra()
+                from badm.commands.faults import usable_output
+
+                app = application()
+            with usable_output():
+                app()
+    except (stopping.Stopped, SystemExit) as ended:
+        # For typer any KeyboardInterrupt is 130.
+        if isinstance(ended, SystemExit) and ended.code != 130:
+            raise
+        if stopping.ending():
+            print("badm: interrupted", file=sys.stderr)
+        sys.exit(stopping.exit_code())
+
+
+def _require_extra() -> None:
     # Looked for and not imported: most commands need only some of them, and --help none.
     missing = [name for name in EXTRA if find_spec(name) is None]
     if missing:
@@ -73,7 +98,3 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(2)
-    from badm.commands.faults import usable_output
-
-    with usable_output():
-        application()()

@@ -66,7 +66,7 @@ class Deadly(Here):
         if job.config.key != self.victim or not self.deaths:
             return super().start(job)
         self.deaths -= 1
-        self.happened.append(Died(job, "killed by signal 9"))
+        self.happened.append(Died(job, "killed by SIGKILL, perhaps for lack of memory"))
 
 
 def compare(plan: Plan, folder: Path, workers: Any = None, study: str = "") -> Record:
@@ -302,7 +302,10 @@ def test_a_final_run_that_died_twice_says_how(tmp_path: Path) -> None:
     found = summarise(compare(plan, tmp_path, Deadly(Store(tmp_path), 2)), Store(tmp_path))
     rows = {row.method: row for row in found.rows}
     assert (rows["sgd"].status, rows["adam"].status) == ("failed", "finished")
-    assert rows["sgd"].message == "seed 0: its process died: killed by signal 9"
+    assert (
+        rows["sgd"].message
+        == "seed 0: its process died: killed by SIGKILL, perhaps for lack of memory"
+    )
 
 
 @pytest.mark.parametrize(

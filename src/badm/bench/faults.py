@@ -13,6 +13,7 @@ from badm.bench.data.dataset import MissingData
 from badm.bench.method import CannotTrain
 from badm.bench.task import Task
 from badm.company import ReplicaLost
+from badm.stopping import by_signal
 
 
 class TaskError(Exception):
@@ -32,10 +33,11 @@ def blame(task: Task, what: str) -> Iterator[None]:
         raise
     except MissingData as error:  # nobody's fault, and the message says what to do
         raise TaskError(f"task {task.name}: {error}") from None
-    except Exception as error:
+    except BaseException as error:  # sys.exit() too: it would end the command without a result
+        if by_signal(error):
+            raise
         raise TaskError(
-            f"task {task.name}: {what} raised {type(error).__name__}: {error} "
-            f"({place(error, *_files(task))})"
+            f"task {task.name}: {what} raised {described(error)} ({place(error, *_files(task))})"
         ) from error
 
 
@@ -53,8 +55,20 @@ def method_at_work() -> Iterator[None]:
         yield
     except (TaskError, CannotTrain, ReplicaLost):  # the last is nobody's fault
         raise
-    except Exception as error:
-        raise MethodFailed(f"{type(error).__name__}: {error} ({place(error)})") from error
+    except BaseException as error:
+        if by_signal(error):
+            raise
+        raise MethodFailed(f"{described(error)} ({place(error)})") from error
+
+
+def described(error: BaseException) -> str:
+    """Its kind, and what it says if it says anything.
+
+    >>> described(KeyError("colour")), described(SystemExit())
+    ("KeyError: 'colour'", 'SystemExit')
+    """
+    kind, text = type(error).__name__, str(error)
+    return f"{kind}: {text}" if text else kind
 
 
 def place(error: BaseException, *files: str) -> str:

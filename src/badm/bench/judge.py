@@ -32,14 +32,15 @@ class Judge:
     @contextmanager
     def at(self, trainers: Sequence[Trainer]) -> Iterator[None]:
         """The model as it is to be judged: evaluation mode, the weights the trainers stand by."""
-        with ExitStack() as stack:
-            stack.enter_context(torch.no_grad())
+        with torch.no_grad(), ExitStack() as stack:
             for trainer in trainers:
                 with method_at_work():
                     stack.enter_context(trainer.evaluating())
             self.model.eval()
             yield
             self.model.train()
+            with method_at_work():
+                stack.close()
 
     def figures(self, split: Any) -> dict[str, float]:
         """What the task reports of a split, checked."""

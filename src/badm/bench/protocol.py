@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 
 from badm.bench import methods, tasks
 from badm.bench.comparison import MethodFacts, TaskFacts
@@ -48,13 +49,14 @@ class Comparing:
         ``say`` tells people what is waited for.
         """
         _check_plan(plan)
-        self.plan, self.store, self.say = plan, store, say
-        found = [tasks.find(source, plan.scale) for source in plan.tasks]
+        self.plan, self.store, self.say = plan, store.anchored(), say
+        here = Path.cwd()  # the code of a task may go elsewhere
+        found = [tasks.find(source, plan.scale, here) for source in plan.tasks]
         chosen = [methods.find(name) for name in plan.methods]
         _check(plan, found)
         book = None
         if plan.protocol == "tuned":
-            book = _book(study, store, say)
+            book = _book(study, self.store, say)
         made: dict[tuple[str, str], Contest] = {}
         for one in found:
             for method in chosen:
@@ -193,7 +195,8 @@ def _contest(
     if where not in made:
         before = None
         if found.before is not None:
-            before = _contest(plan, tasks.find(found.before, plan.scale), method, book, made)
+            earlier = tasks.find(found.before, plan.scale, found.folder)
+            before = _contest(plan, earlier, method, book, made)
             before.later = True
         stated = found.task.paper
         entry = Entry(found.task.name, method.name)

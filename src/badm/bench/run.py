@@ -43,7 +43,7 @@ def run_on(
     options: Options | None = None,
 ) -> Run | None:
     """The same as a rank of a team. The first one has the run, the others return nothing."""
-    options = options or Options()
+    options, folder = options or Options(), folder.anchored()
     _check(team, config, method)
     try:
         with _held(config, folder, options) if team.leads else nullcontext():

@@ -15,6 +15,7 @@ import os
 import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal, TypedDict
@@ -166,6 +167,12 @@ class Store:
             probe.unlink(missing_ok=True)
         except OSError as error:
             raise StoreError(f"cannot write to the folder {self.folder}: {reason(error)}") from None
+
+    def anchored(self) -> Store:
+        """The same folder, wherever the code of a task goes with ``os.chdir``."""
+        same = copy(self)
+        same.folder = self.folder.absolute()
+        return same
 
     def path(self, config: Config) -> Path:
         """Where the run is or will be."""

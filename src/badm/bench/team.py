@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TypeVar
 
 import torch.distributed as dist
@@ -60,10 +59,6 @@ class Team:
 
 
 ALONE = Team()
-
-
-def started_by_torchrun() -> bool:
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def gathered() -> Team:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -51,6 +52,8 @@ class Options:
     keep_weights: bool = False
     watch: Callable[[int, float], None] = lambda step, loss: None
     stop: Callable[[], bool] = lambda: False
+    # Around all of a run that looks at `stop`: what would end it at once waits until it has.
+    hold: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 @dataclass
@@ -179,6 +182,10 @@ class Training:
 
     def go(self) -> None:
         """From the checkpoint, or the beginning, to the result."""
+        with self.options.hold():
+            self._go()
+
+    def _go(self) -> None:
         resumed = not self.refused and self._resume()
         if not resumed:
             self.journal.begin(environment(), facts(self.task, self.splits))
@@ -356,7 +363,8 @@ class Training:
             self.model.load_state_dict(self.kept)
         self.model.load_state_dict(saved["model"])
         for trainer, trainer_state in zip(self.trainers, saved["trainers"], strict=True):
-            trainer.load_state_dict(trainer_state)
+            with method_at_work():
+                trainer.load_state_dict(trainer_state)
         for work, gradients in zip(self.works, self.state.gradients, strict=True):
             work.gradients = gradients
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -19,7 +17,10 @@ from typing import Any
 
 from badm.bench.faults import TaskError
 from badm.bench.store import Config, Store, StoreError
+from badm.bench.streams import leave_to_the_parent
 from badm.bench.task import Scale
+from badm.lifetime import end_with_parent, how_it_ended
+from badm.stopping import Stopped, Wish, asked, held, signals
 
 TELL_SECONDS = 0.1  # between two words of a worker on how far it is
 PATIENCE_SECONDS = 15.0  # for workers to write their checkpoints when asked to stop
@@ -77,7 +78,8 @@ class Workers:
         self.context = multiprocessing.get_context("spawn")
         # Not an Event: that has a lock, which a worker that is killed may hold for ever.
         self.stopping = self.context.RawValue("b", 0)
-        self.arguments = (str(store.folder), threads, checkpoint_seconds, self.stopping)
+        folder = str(store.anchored().folder)
+        self.arguments = (folder, threads, checkpoint_seconds, self.stopping)
         self.idle: list[_Worker] = []
         self.busy: dict[Connection[Any, Any], tuple[_Worker, Job]] = {}
         self.count = count
@@ -169,8 +171,7 @@ class _Worker:
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
-        code = self.process.exitcode or 0
-        return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        return how_it_ended(self.process.exitcode or 0)
 
 
 @contextmanager
@@ -195,9 +196,25 @@ def _work(
     stopping: Any,
 ) -> None:
     """The life of a worker: a job, a run, a word; until the pipe is closed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    end_with_parent(parent.pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent that decides
-    os.dup2(2, 1)  # what a task prints is not what the command prints
-    sys.stdout = sys.stderr  # which takes any character, whatever the terminal can show
+    leave_to_the_parent()
+    try:
+        with signals([signal.SIGTERM]):
+            _do_jobs(pipe, folder, threads, checkpoint_seconds, stopping)
+    except Stopped:  # with a checkpoint, if there was a run: now the signal may do what it does
+        signal.raise_signal(signal.SIGTERM)
+
+
+def _do_jobs(
+    pipe: Connection[Any, Any],
+    folder: str,
+    threads: int,
+    checkpoint_seconds: float,
+    stopping: Any,
+) -> None:
     try:
         job = pipe.recv()
         try:
@@ -223,42 +240,48 @@ def _runner(
 
     torch.set_num_threads(threads)
     found: dict[tuple[str, Scale], tasks.Found] = {}
+    wish = Wish(lambda: bool(stopping.value))
+
+    def stop() -> bool:
+        return asked() or wish.asked()
+
+    @contextmanager
+    def hold() -> Iterator[None]:
+        with held(), wish.held():
+            yield
 
     def do(job: Job, pipe: Connection[Any, Any]) -> tuple[str, Any]:
-        told, alone = 0.0, False
+        told = 0.0
 
         def watch(step: int, loss: float) -> None:
-            nonlocal told, alone
+            nonlocal told
             if time.monotonic() - told >= TELL_SECONDS:
                 told = time.monotonic()
-                try:
+                with suppress(OSError):  # the parent has gone, and this process will be
                     pipe.send(("progress", (step, loss)))
-                except OSError:  # the parent has gone: write a checkpoint and end
-                    alone = True
-
-        def stop() -> bool:
-            return alone or bool(stopping.value)
 
         where = job.source, job.scale
         try:
             if where not in found:
                 found[where] = tasks.find(*where)
             found[where].confirm(job.config)
-            options = Options(checkpoint_seconds, job.keep_weights, watch, stop)
+            options = Options(checkpoint_seconds, job.keep_weights, watch, stop, hold)
             method = methods.find(job.config.method)
             run_or_launch(found[where], job.config, method, store, options)
         except Interrupted:
+            if asked():  # it is this process that is to end
+                raise Stopped from None
             return "interrupted", Interrupted()
         except ReplicaLost as error:
             return "died", str(error)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return _broken(error)
         return "finished", None
 
     return do
 
 
-def _broken(error: Exception) -> tuple[str, Exception]:
+def _broken(error: BaseException) -> tuple[str, Exception]:
     """Without its frames, which do not travel."""
     if isinstance(error, (TaskError, StoreError)):
         return "broken", type(error)(str(error))

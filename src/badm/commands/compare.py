@@ -5,13 +5,15 @@ from typing import Annotated
 
 import typer
 
+from badm import stopping
 from badm.bench.comparison import Comparison, to_json
 from badm.bench.plan import TUNING_SEED, Plan
 from badm.bench.store import Store
+from badm.bench.streams import aside
 from badm.bench.workers import Workers
 from badm.commands import options
-from badm.commands.faults import FAILED, INTERRUPTED, say, told
-from badm.commands.output import aside, check_outputs, write_outputs
+from badm.commands.faults import FAILED, say, told
+from badm.commands.output import check_outputs, write_outputs
 from badm.commands.progress import Board
 from badm.commands.terminal import console
 
@@ -86,7 +88,7 @@ def compare(
     - 1: the task raised an error, or a method failed (one that diverged is a result)
     - 2: invalid name or value
     - 4: a folder or file cannot be written, or the database of `--study` stays away
-    - 130: interrupted; a report of the runs so far has been written
+    - 130, 143: interrupted by Ctrl-C, by SIGTERM; a report of the runs so far has been written
 
     **Examples**
 
@@ -96,8 +98,9 @@ def compare(
     - `badm compare digits my_task.py -o report.html -o table.md -o figures`
     - `badm compare my_task.py --study postgresql://host/name    # on several machines`
     """
-    from badm.bench.protocol import Comparing  # not for --help to wait for
-    from badm.bench.summarise import summarise
+    with stopping.at_once():
+        from badm.bench.protocol import Comparing  # not for --help to wait for
+        from badm.bench.summarise import summarise
 
     with told():
         names = options.chosen_methods(methods)
@@ -134,7 +137,7 @@ def compare(
         write_outputs(comparison, outputs)
         show(comparison, outputs, as_json=as_json, quiet=quiet)
     if comparing.record.interrupted:
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(stopping.exit_code())
     ends = {row.status for row in comparison.rows} | {trial.status for trial in comparison.tried}
     if ends & {"failed", "missing"}:
         raise typer.Exit(FAILED)

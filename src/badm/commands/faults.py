@@ -1,6 +1,5 @@
 """How commands end: a sentence for people, a number for scripts."""
 
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -8,7 +7,8 @@ from errno import EDQUOT, EFBIG, EIO, ENOSPC
 
 import typer
 
-from badm.bench.faults import TaskError
+from badm import stopping
+from badm.bench.faults import TaskError, described, place
 from badm.bench.methods import UnknownMethod
 from badm.bench.plan import ProtocolError
 from badm.bench.store import StoreError, reason
@@ -19,7 +19,6 @@ from badm.company import ReplicaLost
 FAILED = 1  # a run or a task failed
 USAGE = 2  # what was asked for does not exist or cannot be
 STORE = 4  # the folder cannot be written
-INTERRUPTED = 130  # as shells have it
 
 
 @contextmanager
@@ -34,8 +33,9 @@ def told() -> Iterator[None]:
     except StoreError as error:
         stop(str(error), STORE)
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is ending: nobody has to press again
-        stop("interrupted; the same command goes on from here", INTERRUPTED)
+        stop("interrupted; the same command goes on from here", stopping.exit_code())
+    except SystemExit as error:  # no command raises it: a task has, where nobody asked it to work
+        stop(f"the code of a task raised {described(error)} ({place(error)})", FAILED)
 
 
 @contextmanager
@@ -67,5 +67,6 @@ def say(message: str) -> None:
 
 
 def stop(message: str, code: int) -> None:
+    stopping.ending()
     say(message)
     raise typer.Exit(code)

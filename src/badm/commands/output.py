@@ -1,8 +1,5 @@
 """What a comparison is written as: a page, tables, numbers, figures."""
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
 from errno import ENOTDIR
 from os import strerror
 from pathlib import Path
@@ -14,14 +11,6 @@ from badm.bench import files
 from badm.bench.comparison import Comparison, to_json
 from badm.bench.store import reason, write_atomically
 from badm.commands.faults import STORE, stop
-
-
-@contextmanager
-def aside() -> Iterator[None]:
-    """What tasks print goes to stderr: stdout is for what was found."""
-    with redirect_stdout(sys.stderr):
-        yield
-
 
 FORMS = ".html (a page), .md (tables), .json (numbers) or a folder (figures as PNG and SVG)"
 

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from badm import stopping
 from badm.bench import data
 from badm.bench import reproduce as paper
 from badm.bench.comparison import Comparison, to_json
 from badm.bench.part import Part
 from badm.bench.plan import TUNING_SEED
 from badm.bench.store import Store, reason, write_atomically
+from badm.bench.streams import aside
 from badm.bench.workers import Workers
 from badm.commands import options
-from badm.commands.faults import FAILED, INTERRUPTED, STORE, say, stop, told
-from badm.commands.output import aside, check_outputs, write_outputs
+from badm.commands.faults import FAILED, STORE, say, stop, told
+from badm.commands.output import check_outputs, write_outputs
 from badm.commands.progress import Board
 from badm.commands.terminal import console
 
@@ -73,7 +75,7 @@ def reproduce(
       diverged is a result)
     - 2: a name or value cannot be used
     - 4: a folder or file cannot be written
-    - 130: interrupted; what there is of the part has been written
+    - 130, 143: interrupted by Ctrl-C, by SIGTERM; what there is of the part has been written
 
     **Examples**
 
@@ -82,7 +84,8 @@ def reproduce(
     - `badm reproduce molecule --seeds 5 --methods 'badm*,adam' --page`
     - `badm reproduce --scale smoke --steps 5 -o /tmp/results    # a trial, on synthetic data`
     """
-    from badm.bench.protocol import Comparing  # not for --help to wait for
+    with stopping.at_once():
+        from badm.bench.protocol import Comparing  # not for --help to wait for
 
     with told():
         parts = [paper.find(name) for name in dict.fromkeys(names or paper.PARTS)]
@@ -125,8 +128,7 @@ def reproduce(
         if as_json:
             print(json.dumps(done, allow_nan=False))
     if interrupted:
-        say("interrupted; the same command goes on from here")
-        raise typer.Exit(INTERRUPTED)
+        stop("interrupted; the same command goes on from here", stopping.exit_code())
     if failed:
         raise typer.Exit(FAILED)
 

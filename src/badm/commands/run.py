@@ -1,28 +1,28 @@
 """``badm run``: one run of a method on a task."""
 
 import json
-import signal
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import torch
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from badm import stopping
 from badm.bench import methods, tasks
 from badm.bench.launch import run_or_launch
 from badm.bench.methods.replicas import MODES, PLUS
 from badm.bench.run import run_on
 from badm.bench.store import Config, Run, Store
+from badm.bench.streams import aside
 from badm.bench.task import Score
-from badm.bench.team import gathered, started_by_torchrun
+from badm.bench.team import gathered
 from badm.bench.training import Interrupted, Options
 from badm.commands import options
-from badm.commands.faults import FAILED, INTERRUPTED, stop, told
-from badm.commands.output import aside
+from badm.commands.faults import FAILED, stop, told
 from badm.commands.terminal import console, text_column, visible
+from badm.lifetime import started_by_torchrun
 
 
 def run(
@@ -66,7 +66,8 @@ def run(
     """Train a task with a method once, with the method's defaults unless told otherwise.
 
     The trajectory is written while it is measured. After Ctrl-C or a kill the same command goes on
-    and ends exactly as if nothing had happened; a run that has been done is not done again.
+    and ends exactly as if nothing had happened; a run that has been done is not done again. The
+    first Ctrl-C finishes the step and writes a checkpoint, the second stops at once.
 
     **Exit codes**
 
@@ -74,7 +75,7 @@ def run(
     - 1: the task raised an error, or the method failed or cannot train it
     - 2: a name or value cannot be used
     - 4: a folder or file cannot be written
-    - 130: interrupted; the same command goes on
+    - 130, 143: interrupted by Ctrl-C, by SIGTERM; the same command goes on
 
     **Examples**
 
@@ -86,12 +87,6 @@ def run(
     """
     with told():
         torch.set_num_threads(threads)
-        asked = False
-
-        def ask(_: int, __: FrameType | None) -> None:
-            nonlocal asked
-            asked = True
-
         chosen = methods.find(f"{method}{PLUS}{replicas}" if replicas else method)
         full = options.settings_given(setting or [], chosen)
         team = None
@@ -104,6 +99,7 @@ def run(
             full["ranks"] = team.size
         leads = team is None or team.leads
         store = Store(runs)
+        folder, here = store.anchored(), Path.cwd()  # the code of a task may go elsewhere
         progress = Progress(
             text_column("{task.description}"),
             BarColumn(),
@@ -114,7 +110,6 @@ def run(
             transient=True,
             disable=as_json or quiet or not leads or not console(stderr=True).is_terminal,
         )
-        before = signal.signal(signal.SIGINT, ask)
         try:
             with aside(), progress:
                 bar = progress.add_task(f"{task} {chosen.name}", total=None, note="")
@@ -122,22 +117,24 @@ def run(
                 def watch(step: int, loss: float) -> None:
                     progress.update(bar, completed=step, note=f"loss {loss:.4g}")
 
-                how = Options(checkpoint, weights, watch, lambda: asked)
-                found = tasks.find(task, scale)  # type: ignore[arg-type]
+                how = Options(checkpoint, weights, watch, stopping.asked, stopping.held)
+                found = tasks.find(task, scale, here)  # type: ignore[arg-type]
                 progress.update(bar, total=steps or found.task.steps)
                 last = found.config(
                     chosen, full, seed, steps=steps, schedule=schedule, threads=threads
                 )
                 for stage, config in _stages(found, last):
+                    if stopping.asked():  # in the last moments of the stage before
+                        raise Interrupted
                     part = how if stage is found else replace(how, keep_weights=True)
                     if team is None:
-                        run_or_launch(stage, config, chosen, store, part)
+                        run_or_launch(stage, config, chosen, folder, part)
                     else:
-                        run_on(team, config, stage.task, chosen, store, part)
+                        run_on(team, config, stage.task, chosen, folder, part)
         except Interrupted:
-            stop("interrupted; the same command goes on from here", INTERRUPTED)
-        finally:
-            signal.signal(signal.SIGINT, before)
+            saved = store.checkpoint(config).exists()
+            where = "its checkpoint" if saved else "the beginning"
+            stop(f"interrupted; the same command goes on from {where}", stopping.exit_code())
         if not leads:
             return
         done = store.read(config)
@@ -153,7 +150,7 @@ def _stages(found: tasks.Found, config: Config) -> list[tuple[tasks.Found, Confi
     """The run, after those of the stages before with the same method, setting and seed."""
     if found.before is None:
         return [(found, config)]
-    earlier = tasks.find(found.before, found.task.scale)
+    earlier = tasks.find(found.before, found.task.scale, found.folder)
     task = earlier.task
     like = replace(
         config,

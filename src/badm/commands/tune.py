@@ -7,14 +7,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from badm import stopping
 from badm.bench import tasks as all_tasks
 from badm.bench.plan import Entry, Plan
 from badm.bench.store import Store
+from badm.bench.streams import aside
 from badm.bench.task import Score
 from badm.bench.workers import Workers
 from badm.commands import options
 from badm.commands.faults import FAILED, say, told
-from badm.commands.output import aside
 from badm.commands.progress import Board
 from badm.commands.terminal import console
 
@@ -46,14 +47,15 @@ def tune(
     - 1: the task raised an error, or every trial failed or diverged
     - 2: invalid name or value
     - 4: a folder or file cannot be written, or the database of `--study` stays away
-    - 130: interrupted; run the same command to resume
+    - 130, 143: interrupted by Ctrl-C, by SIGTERM; run the same command to resume
 
     **Examples**
 
     - `badm tune digits --method badm`
     - `badm tune my_task.py --method badm,adam --trials 12 --json`
     """
-    from badm.bench.protocol import Comparing  # not for --help to wait for
+    with stopping.at_once():
+        from badm.bench.protocol import Comparing  # not for --help to wait for
 
     with told():
         names = options.chosen_methods(method, "--method")

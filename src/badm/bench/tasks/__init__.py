@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from badm.bench.data_files import identity
-from badm.bench.faults import TaskError, place
+from badm.bench.faults import TaskError, described, place
 from badm.bench.method import Method, Setting
 from badm.bench.names import suggestion
 from badm.bench.neighbours import LOADED, PREFIX, Neighbours
@@ -30,6 +30,7 @@ from badm.bench.tasks.masked_language import TASKS as MASKED_LANGUAGE_TASKS
 from badm.bench.tasks.mnist_mlp import FashionMlp, FashionMlpSigmoid, MnistMlp, MnistMlpSigmoid
 from badm.bench.tasks.node_classification import TASKS as NODE_TASKS
 from badm.bench.tasks.text_classification import TextClassification
+from badm.stopping import by_signal
 
 TASKS: dict[str, Callable[[Scale], Task]] = {
     "digits": Digits,
@@ -62,6 +63,7 @@ class Found:
     task: Task
     version: str
     before: str | None  # the source of the stage before
+    folder: Path  # what relative paths were meant from, before the code of the task went elsewhere
 
     @cached_property
     def data(self) -> str:
@@ -106,8 +108,10 @@ class Found:
             raise TaskError(f"the data of {self.source} were changed while it was being compared")
 
 
-def find(source: str, scale: Scale = "cpu") -> Found:
+def find(source: str, scale: Scale = "cpu", folder: Path | None = None) -> Found:
     """The task of that name, or in that file: ``digits``, ``my_task.py``, ``my_task.py:moons``.
+
+    The file is looked for from ``folder``, unless given the working directory.
 
     >>> find("digits").task.score.name
     'accuracy'
@@ -115,15 +119,15 @@ def find(source: str, scale: Scale = "cpu") -> Found:
     Traceback (most recent call last):
     badm.bench.tasks.UnknownTask: there is no task 'digit'; did you mean digits? ...
     """
-    found = _find(source, scale)
+    found = _find(source, scale, folder or Path.cwd())
     _check_stages(found)
     return found
 
 
-def _find(source: str, scale: Scale) -> Found:
+def _find(source: str, scale: Scale, folder: Path) -> Found:
     in_file = re.fullmatch(r"(.*\.py)(?::(.*))?", source)
     if in_file:
-        return _in_file(Path(in_file[1]), in_file[2] or "", scale)
+        return _in_file(Path(in_file[1]), in_file[2] or "", scale, folder)
     if source not in TASKS:
         raise UnknownTask(
             f"there is no task {source!r}; {suggestion(source, TASKS)}`badm list tasks` shows all, "
@@ -131,7 +135,7 @@ def _find(source: str, scale: Scale) -> Found:
         )
     task = TASKS[source](scale)
     check(task)
-    return Found(source, task, str(task.version), task.after)
+    return Found(source, task, str(task.version), task.after, folder)
 
 
 def _check_stages(found: Found) -> None:
@@ -140,7 +144,7 @@ def _check_stages(found: Found) -> None:
     while (before := chain[-1].before) is not None:
         task = chain[-1].task
         try:
-            chain.append(_find(before, task.scale))
+            chain.append(_find(before, task.scale, found.folder))
         except UnknownTask as error:
             raise TaskError(f"after of task {task.name} must be a task: {error}") from None
         if chain[-1].source in [one.source for one in chain[:-1]]:
@@ -148,18 +152,19 @@ def _check_stages(found: Found) -> None:
             raise TaskError(f"task {found.task.name} cannot come after itself, got {order}")
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, file: Path) -> bytes:
     try:
-        if path.is_file():  # and not a pipe that nobody writes to
-            return path.read_bytes()
-        missing = not path.exists()
+        if file.is_file():  # and not a pipe that nobody writes to
+            return file.read_bytes()
+        missing = not file.exists()
     except OSError as error:
         raise UnknownTask(f"{path} cannot be read: {reason(error)}") from None
     raise UnknownTask(f"there is no file {path}" if missing else f"{path} is not a file")
 
 
-def _in_file(path: Path, wanted: str, scale: Scale) -> Found:
-    module, version = _module(path, _read(path))
+def _in_file(path: Path, wanted: str, scale: Scale, folder: Path) -> Found:
+    file = folder / path
+    module, version = _module(path, file, _read(path, file))
     classes = _classes(module, path)
     if wanted:
         chosen = [c for c in classes if getattr(c, "name", "") == wanted]
@@ -176,27 +181,28 @@ def _in_file(path: Path, wanted: str, scale: Scale) -> Found:
         raise UnknownTask(f"{path} has {what}: choose one of {names}")
     try:
         task = chosen[0](scale)
-    except Exception as error:
-        where = place(error, str(path.absolute()))
+    except BaseException as error:
+        if by_signal(error):
+            raise
         raise TaskError(
-            f"{path}: {chosen[0].__name__}({scale!r}) raised {type(error).__name__}: {error} "
-            f"({where})"
+            f"{path}: {chosen[0].__name__}({scale!r}) raised {described(error)} "
+            f"({place(error, str(file))})"
         ) from error
     try:
         check(task)
     except ValueError as error:
         raise TaskError(f"{path}: {error}") from None
-    except Exception as error:  # a fact that is a property, and that raises
-        where = place(error, str(path.absolute()))
-        raise TaskError(f"{path}: {type(error).__name__}: {error} ({where})") from error
+    except BaseException as error:  # a fact that is a property, and that raises
+        if by_signal(error):
+            raise
+        raise TaskError(f"{path}: {described(error)} ({place(error, str(file))})") from error
     inside = any(getattr(c, "name", "") == task.after for c in classes)
-    before = f"{path}:{task.after}" if inside else task.after
-    return Found(f"{path}:{task.name}", task, version, before)
+    before = f"{file}:{task.after}" if inside else task.after
+    return Found(f"{file}:{task.name}", task, version, before, folder)
 
 
-def _module(path: Path, content: bytes) -> tuple[ModuleType, str]:
+def _module(path: Path, file: Path, content: bytes) -> tuple[ModuleType, str]:
     """The file as a module, made once in a process for each version of it, and the version."""
-    file = path.absolute()
     neighbours = Neighbours(file, content)
     where = hashlib.sha256(os.fsencode(file)).hexdigest()[:12]
     name = f"{PREFIX}{where}_{neighbours.version}"
@@ -211,13 +217,13 @@ def _module(path: Path, content: bytes) -> tuple[ModuleType, str]:
         with neighbours.importable():
             # Not by an importer: that would take an older version from its cache for this one.
             exec(compile(neighbours.content, str(file), "exec", dont_inherit=True), vars(module))
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         del sys.modules[name]
+        if by_signal(error):
+            raise
         in_it = any(f.filename == str(file) for f in traceback.extract_tb(error.__traceback__))
         where = f" ({place(error, str(file))})" if in_it else ""  # not if it cannot be compiled
-        raise TaskError(
-            f"{path} cannot be imported: {type(error).__name__}: {error}{where}"
-        ) from error
+        raise TaskError(f"{path} cannot be imported: {described(error)}{where}") from error
     neighbours.settle()
     LOADED[name] = neighbours
     neighbours.stay_importable()
