@@ -12,6 +12,7 @@ processes over gloo, with the engine of ``badm compare``.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +34,7 @@ from badm.bench.run import run_on
 from badm.bench.store import Result, Store
 from badm.bench.tasks import Found
 from badm.bench.team import Team, gathered
+from badm.lifetime import end_with_parent
 
 RANKS, CLASSES, WIDTH = 4, 8, 64
 MODES = ("average", "post-local", "diloco", "outer", "dual")
@@ -133,6 +135,9 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def rank(number: int, store: str, asked: argparse.Namespace) -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    end_with_parent(parent.pid)
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", store=dist.FileStore(store, RANKS), rank=number, world_size=RANKS
