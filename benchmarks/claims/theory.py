@@ -62,6 +62,8 @@ THEORY = Said(
         ("instead of 2S models", "algebra"),
         ("(Ma and Yarats, 2018)", "a reference"),
         ("the classical 3.4445, −4.7750, 2.0315 and", "the coefficients of Muon"),
+        ("by a number in (0, 1], the part", "algebra"),
+        ("at most 1: it is 1 while gradients come", "algebra"),
         ("at (ρ, σ) = (200, 800), hence", "the paper's penalties"),
         ("| SGD, learning rate 1e-3, as printed in the paper |", "the paper's learning rate"),
         ("| largest class, 818 of 2,708 papers |", "counted in Cora"),
