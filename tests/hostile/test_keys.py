@@ -632,6 +632,25 @@ def test_numbers_that_no_file_can_hold_are_in_no_key(value: float) -> None:
         replace(OLD["0c0a2d1b92146674"], setting={"lr": value})
 
 
+@pytest.mark.parametrize("value", ["\udcff", "a\ud800b"])
+def test_text_that_no_file_can_hold_is_in_no_key(value: str) -> None:
+    with pytest.raises(ValueError, match=r"shards of adam must be text, got '.*\\ud"):
+        replace(OLD["0c0a2d1b92146674"], setting={"shards": value})
+
+
+@pytest.mark.parametrize("setting", [3, "ab", [1], None, True])
+def test_a_run_file_with_something_else_for_settings_is_named(
+    tmp_path: Path, line: Found, setting: Any
+) -> None:
+    done = run(config_of(line), line.task, methods.find("sgd"), Store(tmp_path / "runs"))
+    first, _, rest = done.path.read_bytes().partition(b"\n")
+    header = json.loads(first)
+    header["config"]["setting"] = setting
+    done.path.write_bytes(json.dumps(header).encode() + b"\n" + rest)
+    with pytest.raises(StoreError, match=r"not as a run file should be|does not fit"):
+        read(done.path)
+
+
 @pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_a_run_file_with_such_a_number_is_named(tmp_path: Path, line: Found, token: str) -> None:
     done = run(config_of(line), line.task, methods.find("sgd"), Store(tmp_path / "runs"))

@@ -68,9 +68,11 @@ class Config:
     engine: int = 1
 
     def __post_init__(self) -> None:
-        for name, value in self.setting.items():
+        for name, value in dict(self.setting).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name} of {self.method} must be a finite number, got {value}")
+            if isinstance(value, str) and value != value.encode(errors="replace").decode():
+                raise ValueError(f"{name} of {self.method} must be text, got {value!r}")
 
     @property
     def key(self) -> str:
