@@ -513,6 +513,50 @@ def test_a_task_that_shows_nothing_or_half_characters_is_no_error(tmp_path: Path
     assert exhibit_files.read(folder, names["t"]) == "?"
 
 
+OWN_TASK = """
+import torch
+from badm.bench import Score, Splits, Task
+
+class Mine(Task):
+    name, score = "mine", Score("error", best="low")
+    batch_size, steps, evaluate_every = 4, 1, 1
+
+    def data(self):
+        return Splits(*[torch.ones(8, 2)] * 3)
+
+    def model(self, splits):
+        return torch.nn.Linear(2, 1)
+
+    def loss(self, model, batch):
+        return model(batch).square().mean()
+
+    def evaluate(self, model, split):
+        return {"error": 1.0}
+
+    def {what}(self, *_):
+        return {value}
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "value", "said"),
+    [
+        ("exhibits", "{'weights': 3}", "exhibits 'weights' must be a picture (PNG bytes) or a "),
+        ("remark", "None", "remark must return a text, got None"),
+    ],
+)
+def test_a_task_that_gives_what_no_file_can_hold_ends_a_run_with_its_name(
+    tmp_path: Path, what: str, value: str, said: str
+) -> None:
+    task = tmp_path / "mine.py"
+    task.write_text(OWN_TASK.replace("{what}", what).replace("{value}", value))
+    arguments = ["run", str(task), "-m", "sgd", "--runs", str(tmp_path / "runs"), "--quiet"]
+    result = CliRunner().invoke(application(), arguments)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"badm: task mine: {said}")
+    assert result.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

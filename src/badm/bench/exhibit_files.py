@@ -7,6 +7,7 @@ shows lies in the folder of that run, and is a picture or a text of a bounded si
 from __future__ import annotations
 
 import io
+import reprlib
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,7 +38,7 @@ def check(shown: Any) -> dict[str, bytes | str]:
         try:
             _check_one(content)
         except BadExhibit as error:
-            raise BadExhibit(f"{title!r} {error}") from None
+            raise BadExhibit(f"{reprlib.repr(title)} {error}") from None
     return dict(shown)
 
 
