@@ -16,6 +16,7 @@ from comparisons import comparison
 from rich.console import Console
 
 from badm import cli
+from badm.bench.comparison import Trial
 from badm.bench.contest import Contest
 from badm.bench.plan import Entry
 from badm.bench.store import Config
@@ -63,6 +64,14 @@ def test_a_table_of_trials_shows_names_as_they_are(capsys: pytest.CaptureFixture
     console().print(trial_table(entry, Score("[bold]score")))
     out = capsys.readouterr().out
     assert out.split() == ["task:", "adam[/b]", "lr[/b]", "[bold]score"]
+
+
+def test_a_setting_that_is_a_word_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    setting = {"shards": "labels", "lr": 0.00316}
+    entry = Entry("task", "adam", setting, searched=list(setting))
+    entry.tried.append(Trial("task", "adam", 0, setting, "finished", 0.5, None))
+    console().print(trial_table(entry, Score("score")))
+    assert capsys.readouterr().out.split()[-4:] == ["labels", "0.00316", "0.5", "best"]
 
 
 def test_a_progress_line_shows_names_as_they_are() -> None:

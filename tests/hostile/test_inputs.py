@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from badm import cli
-from badm.bench.plan import Plan, ProtocolError
+from badm.bench.plan import Plan, ProtocolError, read_record
 from badm.bench.protocol import Comparing
 from badm.bench.store import Store
 from badm.commands.options import chosen_methods
@@ -246,9 +246,9 @@ LOOP = TASK.replace(STATED, f'{STATED}    after = "two"\n') + TASK[
         (SPLITS, "Splits((x[:0], x), x, x)", "the training split has no samples"),
         (SPLITS, "Splits((x, x), (x[:0], x[:0]), x)", "the validation split has no samples"),
         (SPLITS, "Splits((x, x), (x, x), (x[:0], x))", "the test split has no samples"),
-        (SPLITS, f"{SPLITS[:-1]}, notes='made')", "must be a tuple of texts, got 'made'"),
-        (SPLITS, f"{SPLITS[:-1]}, notes=(5,))", "must be a tuple of texts, got (5,)"),
-        (SPLITS, f"{SPLITS[:-1]}, synthetic='no')", "synthetic of its Splits must be True or"),
+        (SPLITS, f"{SPLITS[:-1]}, notes='made')", "notes of its data must be texts, got 'made'"),
+        (SPLITS, f"{SPLITS[:-1]}, notes=(5,))", "notes of its data must be texts, got (5,)"),
+        (SPLITS, f"{SPLITS[:-1]}, synthetic='no')", "synthetic of its data must be True or"),
         (MODEL, "return None", "model must return a torch.nn.Module, got None"),
         (MODEL, "return nn.Linear", "model must return a torch.nn.Module, got type"),
         (MODEL, "return [nn.Linear(2, 2)]", "model must return a torch.nn.Module, got list"),
@@ -308,9 +308,9 @@ def test_a_faulty_task_is_told_before_training(here: Path, old: str, new: str, w
 LATER = [
     ("remark", "self, figures", "5", "remark must return a text, got int"),
     ("remark", "self, figures", "None", "remark must return a text, got None"),
-    ("exhibits", "self, model, splits", "['x']", "exhibits must return pictures and texts by"),
-    ("exhibits", "self, model, splits", "{5: 'x'}", "exhibits must return pictures and texts by"),
-    ("exhibits", "self, model, splits", "{'x': 5}", "exhibit 'x' must be the bytes of a PNG file"),
+    ("exhibits", "self, model, splits", "['x']", "exhibits must be a dict of pictures and texts"),
+    ("exhibits", "self, model, splits", "{5: 'x'}", "a short text for every title, got int"),
+    ("exhibits", "self, model, splits", "{'x': 5}", "exhibits 'x' must be a picture (PNG bytes)"),
 ]
 
 
@@ -329,7 +329,7 @@ TEXTS = ["made [/b]", "[red]", "\\[", ":bug:", "σ \U0001f388", "\udcff", "\ud80
 
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)
 def test_any_text_of_a_task_is_kept_as_it_is(here: Path, text: str) -> None:
-    """In its description, notes, remarks and exhibits; and in a file that any reader takes."""
+    """In its description, notes, remarks and exhibits, but for halves of characters."""
     source = TASK.replace(STATED, f"{STATED}    description = {text!a}\n")
     source = source.replace(SPLITS, f"{SPLITS[:-1]}, notes=({text!a},))")
     source += f"\n    def remark(self, figures): return {text!a}\n"
@@ -337,7 +337,7 @@ def test_any_text_of_a_task_is_kept_as_it_is(here: Path, text: str) -> None:
     (here / "one.py").write_text(source)
     result = badm(*RUN, "--json")
     assert (result.exit_code, result.stderr) == (0, "")
-    shown = json.loads(result.stdout)
+    shown, text = json.loads(result.stdout), text.encode(errors="replace").decode()
     assert shown["result"]["message"] == text
     lines = [json.loads(line) for line in Path(shown["path"]).read_text("utf-8").splitlines()]
     assert (lines[0]["facts"]["description"], lines[0]["facts"]["notes"]) == (text, [text])
@@ -436,3 +436,12 @@ def test_a_picture_that_cannot_be_written_is_a_sentence(here: Path, name: str) -
     (here / "taken.png").mkdir()
     result = badm("certify", "--steps", "2", "--samples", "8", "-o", name)
     refused(result, 4 if name == "taken.png" else 2, name)
+
+
+def test_a_comparison_of_a_file_whose_name_is_not_utf_8_can_be_reported(here: Path) -> None:
+    source = os.fsdecode(b"na\xffme.py")
+    Path(source).write_text(TASK)
+    record = Comparing(Plan((source,), ("sgd",), reference="sgd"), Store("runs")).record
+    record.write(Store("runs"))
+    (path,) = here.glob("runs/comparisons/*.json")
+    assert read_record(path).plan.tasks == ("na?me.py",)

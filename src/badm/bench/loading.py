@@ -25,14 +25,12 @@ def splits_of(task: Task) -> Splits:
         raise TaskError(f"task {task.name}: data must return Splits, got {kind(splits)}")
     if not isinstance(splits.synthetic, bool):
         raise TaskError(
-            f"task {task.name}: synthetic of its Splits must be True or False, "
+            f"task {task.name}: synthetic of its data must be True or False, "
             f"got {short(splits.synthetic)}"
         )
     notes = splits.notes
     if not isinstance(notes, (tuple, list)) or not all(isinstance(n, str) for n in notes):
-        raise TaskError(
-            f"task {task.name}: notes of its Splits must be a tuple of texts, got {short(notes)}"
-        )
+        raise TaskError(f"task {task.name}: notes of its data must be texts, got {short(notes)}")
     return splits
 
 

@@ -89,10 +89,11 @@ class Record:
         if not self.plan.seeds:  # a search alone, which compares nothing
             return
         path = store.folder / "comparisons" / f"{self.plan.key}.json"
-        text = json.dumps({"badm": "comparison", "schema": SCHEMA, **asdict(self)}, indent=1)
+        plain = {"badm": "comparison", "schema": SCHEMA, **asdict(self)}
+        text = json.dumps(plain, indent=1, ensure_ascii=False)
         try:
             path.parent.mkdir(exist_ok=True)
-            write_atomically(path, text.encode())
+            write_atomically(path, text.encode(errors="replace"))  # as in run files
         except OSError as error:
             raise StoreError(f"cannot write {path}: {reason(error)}") from None
 

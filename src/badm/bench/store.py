@@ -292,8 +292,8 @@ def line(content: Mapping[str, Any]) -> bytes:
     """One line of a run file; numbers that JSON does not have become null."""
     plain = {key: value for key, value in content.items() if value is not None}
     text = json.dumps(finite(plain), ensure_ascii=False, allow_nan=False)
-    # Half a character, such as a byte of a file name that is not UTF-8, is \udcff in JSON too.
-    return text.encode(errors="backslashreplace") + b"\n"
+    # Readers refuse half a character, such as a byte of a file name that is not UTF-8.
+    return text.encode(errors="replace") + b"\n"
 
 
 def header(config: Config, environment: Mapping[str, Any], facts: Mapping[str, Any]) -> bytes:

@@ -51,7 +51,9 @@ class Board:
         config = happening.job.config
         if isinstance(happening, Stepped):
             if config.key not in self.lines:
-                what = f"seed {config.seed}" if config.test else f"lr {config.setting.get('lr')}"
+                lr = config.setting.get("lr")
+                trial = "trial" if lr is None else f"lr {lr}"
+                what = f"seed {config.seed}" if config.test else trial
                 self.lines[config.key] = self.progress.add_task(
                     f"{config.task} {config.method} {what}", total=config.steps, note=""
                 )

@@ -102,9 +102,14 @@ def _best(entry: Entry) -> str:
     if not _finished(entry):
         return f"{entry.method}: no trial finished"
     chosen = entry.setting or {}
-    text = ", ".join(f"{name} = {chosen[name]:g}" for name in entry.searched)
+    text = ", ".join(f"{name} = {_shown(chosen[name])}" for name in entry.searched)
     edge = "".join(f"; {name} is at the edge of the values tried" for name in entry.at_edge)
     return f"{entry.method}: {text}{edge}"
+
+
+def _shown(value: object) -> str:
+    """A value of a setting: a number, or one of a few words."""
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
 def trial_table(entry: Entry, score: Score) -> Table:
@@ -116,7 +121,7 @@ def trial_table(entry: Entry, score: Score) -> Table:
         best = trial.setting == entry.setting and trial.status == "finished"
         value = "" if trial.score is None else score.show(trial.score)
         table.add_row(
-            *(f"{trial.setting[name]:g}" for name in entry.searched),
+            *(_shown(trial.setting[name]) for name in entry.searched),
             value if trial.status == "finished" else trial.status,
             "best" if best else "",
             style="bold" if best else "",
