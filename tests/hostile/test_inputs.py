@@ -140,7 +140,7 @@ WHOLE = "of sgd+outer must be a whole number"
         (("tune", "one.py", "-m", " , "), "--method: must name at least one method, got ' , '"),
         (("compare", "one.py", "-m", "adam,[/b]"), "there is no method '[/b]'"),
         (("compare", "one.py", "-m", "badm-loud"), "there is no method 'badm-loud'"),
-        (("compare", "one.py", "one.py"), "tasks must have different names, got one from one.py"),
+        (("compare", "one.py", "one.py"), "tasks must have different names, got one from"),
         (("compare", "[/b]"), "there is no task '[/b]'"),
         (("compare", "no\nsuch.py"), r"there is no task 'no\nsuch.py'"),
         (("compare", f"{'long' * 100}.py"), "long.py cannot be read: file name too long"),
