@@ -247,7 +247,7 @@ def test_a_matlab_file_that_is_cut_off_or_missing_is_named(tmp_path: Path) -> No
     whole = file.read_bytes()
     for content in (whole[:-50], whole[:100], b"", b"<html>not found</html>" * 20):
         file.write_bytes(content)
-        with pytest.raises(ImageError, match=r"test_32x32\.mat is no sound MATLAB file"):
+        with pytest.raises(ImageError, match=r"test_32x32\.mat cannot be read as a MATLAB file"):
             images.svhn(tmp_path)
     file.unlink()
     with pytest.raises(ImageError, match=r"test_32x32\.mat is missing"):

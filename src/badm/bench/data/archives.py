@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -13,9 +14,14 @@ from contextlib import AbstractContextManager
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import IO
+from typing import IO, Any
+
+from badm.bench.data.sizes import DEFLATED, shown, size_of
 
 LARGEST = 32 << 30  # bytes an archive may unpack to
+MOST = 500_000  # files and folders in it
+LONGEST, LONGEST_PART = 1_000, 255  # bytes of a name, and of its parts, which no disk takes longer
+HEADERS = 1 << 20  # bytes of what a tar archive says of a member before it
 NEITHER = "which is neither a file nor a folder"
 
 
@@ -26,7 +32,8 @@ class ArchiveError(ValueError):
 def unpack(archive: Path, folder: Path, *, largest: int = LARGEST) -> None:
     """Unpack a zip or tar archive into a folder that is new or empty, all of it or nothing.
 
-    Refused: absolute paths, ``..``, links, devices, one name twice, more than ``largest`` bytes.
+    Refused: absolute paths, ``..``, links, devices, one name twice, names that are too long or
+    cannot be printed, more than ``largest`` bytes or than so small an archive can hold.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as made:
@@ -53,8 +60,12 @@ def unpack(archive: Path, folder: Path, *, largest: int = LARGEST) -> None:
             EOFError,
             RuntimeError,  # zipfile's word for a password
             NotImplementedError,  # and for a compression that it does not know
+            UnicodeError,
+            OverflowError,
+            struct.error,
         ) as error:
-            raise ArchiveError(f"{archive.name} cannot be unpacked: {error}") from error
+            why = " ".join(str(error).split())  # tarfile tells of every compression it tried
+            raise ArchiveError(f"{archive.name} cannot be unpacked: {why[:500]}") from error
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
             raise ArchiveError(f"{archive.name} holds one name twice: {error.filename}") from error
         if folder.exists():
@@ -63,8 +74,11 @@ def unpack(archive: Path, folder: Path, *, largest: int = LARGEST) -> None:
 
 
 def _unpack(archive: Path, folder: Path, largest: int) -> None:
-    left = largest
-    for name, opened in _members(archive):
+    size = size_of(archive, ArchiveError)
+    left = min(largest, DEFLATED * size)
+    for number, (name, opened) in enumerate(_members(archive), start=1):
+        if number > MOST:
+            raise ArchiveError(f"{archive.name} holds more than {MOST:,} files and folders")
         target = folder / _safe(name, archive)
         if opened is None:
             target.mkdir(parents=True, exist_ok=True)
@@ -75,7 +89,10 @@ def _unpack(archive: Path, folder: Path, largest: int) -> None:
             while chunk := source.read(1 << 20):
                 left -= len(chunk)
                 if left < 0:
-                    raise ArchiveError(f"{archive.name} unpacks to more than {largest} bytes")
+                    most = min(largest, DEFLATED * size)
+                    raise ArchiveError(
+                        f"{archive.name} unpacks to more than {most:,} bytes, and has {size:,}"
+                    )
                 copy.write(chunk)
 
 
@@ -86,20 +103,41 @@ def _members(archive: Path) -> Iterator[tuple[str, AbstractContextManager[IO[byt
             for info in packed.infolist():
                 kind = stat.S_IFMT(info.external_attr >> 16)
                 if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                    raise ArchiveError(f"{archive.name} holds {info.filename!r}, {NEITHER}")
+                    raise ArchiveError(f"{archive.name} holds {shown(info.filename)}, {NEITHER}")
                 yield info.filename, None if info.is_dir() else packed.open(info)
         return
-    with tarfile.open(archive, "r:*") as tar:
+    with tarfile.open(archive, "r:*", tarinfo=_Member) as tar:
         for member in tar:
             source = tar.extractfile(member) if member.isreg() else None
             if source is None and not member.isdir():
-                raise ArchiveError(f"{archive.name} holds {member.name!r}, {NEITHER}")
+                raise ArchiveError(f"{archive.name} holds {shown(member.name)}, {NEITHER}")
             yield member.name, source
 
 
 def _safe(name: str, archive: Path) -> PurePosixPath:
     path = PurePosixPath(name)
+    if len(name.encode(errors="replace")) > LONGEST or not all(map(_short, path.parts)):
+        raise ArchiveError(f"{archive.name} holds {shown(name)}, which is too long for a name")
+    if not name.isprintable():
+        raise ArchiveError(f"{archive.name} holds {shown(name)}, which cannot be printed")
     # Backslashes and colons are harmless here and lead elsewhere on Windows.
     if path.is_absolute() or ".." in path.parts or set(name) & set("\\:\0"):
-        raise ArchiveError(f"{archive.name} holds {name!r}, which leads outside")
+        raise ArchiveError(f"{archive.name} holds {shown(name)}, which leads outside")
     return path
+
+
+def _short(part: str) -> bool:
+    return len(part.encode(errors="replace")) <= LONGEST_PART
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose long name or other headers, which tarfile reads at once, have some size."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> Any:
+        ahead = (
+            *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+            *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+        )
+        if self.type in ahead and self.size > HEADERS:
+            raise tarfile.ReadError(f"{self.size:,} bytes are stated before a member")
+        return super()._proc_member(archive)  # type: ignore[misc]

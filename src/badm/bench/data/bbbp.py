@@ -14,14 +14,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from badm.bench.data import sizes
 from badm.bench.data.dataset import FetchFailed, Problem, Report
 from badm.bench.data.libraries import library
 from badm.bench.data.molecules import Molecules, merge
+from badm.bench.data.sizes import listed, shown
 from badm.bench.data.smiles import NotAMolecule, read_smiles
 
 FILE = "BBBP.csv"
 SHA256 = "d07a38487aeac5cee5508413e468043ef3097451d2a112701c2d60be9ec6b662"
 SECONDS = 30  # without an answer
+LARGEST = 64 << 20  # bytes of a file
 SMILES, LABEL, NAME = "smiles", "p_np", "name"
 
 
@@ -92,7 +95,9 @@ def read_rows(path: Path) -> list[Row]:
                 if not fields[smiles].strip():
                     raise CsvError(f"{where}, field {SMILES}: is empty")
                 if fields[label].strip() not in ("0", "1"):
-                    raise CsvError(f"{where}, field {LABEL}: must be 0 or 1, got {fields[label]!r}")
+                    raise CsvError(
+                        f"{where}, field {LABEL}: must be 0 or 1, got {shown(fields[label])}"
+                    )
                 called = "" if name is None else fields[name].strip()
                 rows.append(Row(line, called, fields[smiles].strip(), float(fields[label])))
             line = reader.line_num + 1
@@ -167,7 +172,7 @@ def fetch(folder: Path, report: Report | None) -> None:
 
 
 def _text(path: Path) -> str:
-    content = path.read_bytes()
+    content = sizes.content(path, LARGEST, CsvError)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -183,7 +188,7 @@ def _text(path: Path) -> str:
 def _column(path: Path, header: Sequence[str], name: str) -> int:
     if header.count(name) != 1:
         amount = "more than one column" if name in header else "no column"
-        raise CsvError(f"{path}, line 1: {amount} {name!r} among {', '.join(header)}")
+        raise CsvError(f"{path}, line 1: {amount} {name!r} among {listed(header)}")
     return header.index(name)
 
 

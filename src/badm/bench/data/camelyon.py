@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from badm.bench.data.images import ImageError, Images
+from badm.bench.data.sizes import DEFLATED, listed, size_of
 
 SIDE = 96
 CLASSES = ("normal", "tumour")
@@ -111,12 +113,33 @@ def _open(file: Path, field: str) -> Any:
         h5py = importlib.import_module("h5py")
     except ModuleNotFoundError as error:
         raise MissingH5py('PatchCamelyon needs h5py: pip install "badm[data]" brings it') from error
-    if not file.exists():
-        raise ImageError(f"{file} is missing")
+    size = size_of(file, ImageError)
     try:
         opened = h5py.File(file, "r")
     except OSError as error:
         raise ImageError(f"{file} is cut off or no HDF5 file: {error}") from error
     if field not in opened:
-        raise ImageError(f"{file}: has no field {field}, only {', '.join(opened)}")
-    return opened[field]
+        raise ImageError(f"{file}: has no field {field}, only {listed(opened)}")
+    # A link into another file would be followed.
+    if isinstance(opened.get(field, getlink=True), h5py.ExternalLink):
+        raise ImageError(f"{file}: {field} must be in the file, and is in another")
+    found = opened[field]
+    if not isinstance(found, h5py.Dataset):
+        raise ImageError(f"{file}: {field} must be an array, and is a group")
+    _check_storage(file, field, found, size)
+    return found
+
+
+def _check_storage(file: Path, field: str, found: Any, size: int) -> None:
+    """What is stated must be there: what has never been written is read as zeros without end."""
+    if found.is_virtual or found.external:
+        raise ImageError(f"{file}: {field} must be in the file, and is in another")
+    if found.shape is None:
+        raise ImageError(f"{file}: {field} has no shape")
+    stated = math.prod(found.shape) * found.dtype.itemsize
+    stored = min(found.id.get_storage_size(), size)
+    if stated > (DEFLATED if found.compression else 1) * stored:
+        raise ImageError(
+            f"{file}: {field} states the shape {found.shape}, {stated:,} bytes, of which "
+            f"{stored:,} are stored in a file of {size:,}"
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -12,9 +13,11 @@ from tempfile import NamedTemporaryFile
 from badm.bench.data.dataset import Dataset, Problem, Report
 from badm.bench.data.folder import root
 from badm.bench.data.presence import shortages, wanted
+from badm.bench.data.sizes import content
 
 SUMS = "SHA256SUMS"
 CHUNK = 1 << 20
+LARGEST = 256 << 20  # bytes of ``SHA256SUMS``
 
 
 def verify(dataset: Dataset, report: Report | None = None) -> list[Problem]:
@@ -72,8 +75,9 @@ def read_sums() -> dict[str, str]:
     if not file.exists():
         return {}
     sums = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-        parsed = re.fullmatch(r"([0-9a-fA-F]{64}) [ *](?!/)(.+)", line)
+    text = content(file, LARGEST, ValueError).decode("utf-8", errors="replace")
+    for number, line in enumerate(text.splitlines(), start=1):
+        parsed = re.fullmatch(r"([0-9a-fA-F]{64}) [ *](?!/)([^\0]+)", line)
         if line.strip() and (parsed is None or ".." in parsed[2].split("/")):
             raise ValueError(
                 f"line {number} of {file} must be a SHA-256, two spaces and a path inside "
@@ -116,13 +120,20 @@ def _compare(expected: dict[str, str], report: Report | None) -> list[Problem]:
     problems = []
     for path, sha in expected.items():
         try:
-            if sha256(root() / path, seen) != sha:
+            if not _regular(root() / path):
+                problems.append(Problem(path, "corrupt", "is a device, a pipe or a folder"))
+            elif sha256(root() / path, seen) != sha:
                 problems.append(Problem(path, "corrupt", "does not have the expected checksum"))
         except FileNotFoundError:
             problems.append(Problem(path, "missing", "is missing"))
         except OSError as error:
             problems.append(Problem(path, "corrupt", f"cannot be read: {error.strerror}"))
     return problems
+
+
+def _regular(path: Path) -> bool:
+    """Whether reading it comes to an end; ``FileNotFoundError`` if it is missing."""
+    return stat.S_ISREG(path.stat().st_mode)
 
 
 def _unlisted(dataset: Dataset, listed: dict[str, str]) -> list[Problem]:

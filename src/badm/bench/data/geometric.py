@@ -12,10 +12,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from badm.bench.data import npz
 from badm.bench.data.archives import unpack
 from badm.bench.data.dataset import Report
 from badm.bench.data.graph_facts import GRAPHS
 from badm.bench.data.libraries import library, not_had
+
+PARTS = ("data", "indices", "indptr", "shape")  # of a sparse matrix
 
 if TYPE_CHECKING:
     from badm.bench.data.graphs import Graph
@@ -73,7 +76,7 @@ def _symmetric(name: str, sources: Any, download: Callable[..., str], folder: Pa
     import torch
     from scipy.sparse import csr_array
 
-    from badm.bench.data.graphs import Graph, ones
+    from badm.bench.data.graphs import LARGEST, Graph, GraphError, ones
 
     urls = {
         "pubmed": sources.CitationFull.url.format("pubmed"),
@@ -82,16 +85,15 @@ def _symmetric(name: str, sources: Any, download: Callable[..., str], folder: Pa
         "computers": sources.Amazon.url.rstrip("/") + "/amazon_electronics_computers.npz",
     }
     file = download(urls[name], str(folder), log=False, filename="source.npz")
-    with np.load(file, allow_pickle=False) as fields:
-        parts = {
-            prefix: [fields[f"{prefix}_{part}"] for part in ("data", "indices", "indptr", "shape")]
-            for prefix in ("adj", "attr")
-        }
-        labels = fields["labels"].astype(np.int64)
-    *adjacency, shape = parts["adj"]
-    links = csr_array(tuple(adjacency), shape=tuple(shape)).tocoo()
-    *values, shape = parts["attr"]
-    features = csr_array(tuple(values), shape=tuple(shape)).astype(np.float32)
+    names = [f"{prefix}_{part}" for prefix in ("adj", "attr") for part in PARTS]
+    fields = npz.read(Path(file), [*names, "labels"], largest=LARGEST, error=GraphError)
+    labels = fields["labels"].astype(np.int64)
+    matrices = []
+    for prefix in ("adj", "attr"):
+        *parts, shape = (fields[f"{prefix}_{part}"] for part in PARTS)
+        matrices.append(csr_array(tuple(parts), shape=tuple(shape)))
+        matrices[-1].check_format(full_check=True)  # what follows believes every index
+    links, features = matrices[0].tocoo(), matrices[1].astype(np.float32)
     features.sum_duplicates()
     features.eliminate_zeros()
     far = links.row != links.col

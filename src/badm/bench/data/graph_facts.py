@@ -57,7 +57,7 @@ def check(name: str, folder: Path) -> list[Problem]:
     try:
         wrong = list(differences(read(file), GRAPHS[name]))
     except GraphError as error:
-        wrong = [str(error).removeprefix(f"{file}: ")]
+        wrong = [str(error).removeprefix(str(file)).lstrip(": ")]
     return [Problem(f"{folder.name}/{file.name}", "corrupt", message) for message in wrong]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,17 @@ import torch
 from scipy.sparse import coo_array, csr_array
 from torch import Tensor
 
+from badm.bench.data import npz
 from badm.bench.data.graph_facts import GRAPHS, differences
 from badm.bench.data.presence import path
 
 LARGEST = 1 << 30  # bytes of all fields; a file that states more is not believed
+WIDEST = 1 << 20  # features, which cost a file nothing to state, and a model its weights
+FIELDS = (
+    *("adj_indptr", "adj_indices", "adj_shape"),
+    *("attr_indptr", "attr_indices", "attr_shape", "attr_data"),
+    "labels",
+)
 
 
 class GraphError(ValueError):
@@ -72,7 +77,7 @@ def read(file: Path) -> Graph:
         raise fields.error("labels", f"has the shape {labels.shape} for {nodes} nodes")
     if nodes == 0 or labels.min() < 0 or labels.max() >= nodes:
         raise fields.error("labels", "must be class numbers from 0")
-    names = tuple(map(str, fields.get("class_names", optional=True)))
+    names = fields.text("class_names")
     if names and len(names) != labels.max() + 1:
         raise fields.error("class_names", f"has {len(names)} names for {labels.max() + 1} classes")
     return Graph(adjacency, features, torch.from_numpy(labels.astype(np.int64)), names)
@@ -134,36 +139,29 @@ class _Fields:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        try:
-            with zipfile.ZipFile(file) as archive:
-                size = sum(member.file_size for member in archive.infolist())
-            if size > LARGEST:
-                raise GraphError(f"{file}: states {size} bytes, more than {LARGEST}")
-            with np.load(file, allow_pickle=False) as arrays:
-                self.names = list(arrays.files)
-                self.arrays = {name: self._array(arrays, name) for name in self.names}
-        except FileNotFoundError as error:
-            raise GraphError(f"{file}: is missing") from error
-        except (zipfile.BadZipFile, EOFError, OSError) as error:
-            raise GraphError(f"{file}: is cut off or no npz file ({error})") from error
+        self.arrays = npz.read(
+            file, FIELDS, optional=["class_names"], largest=LARGEST, error=GraphError
+        )
 
     def error(self, field: str, what: str) -> GraphError:
         return GraphError(f"{self.file}: {field} {what}")
 
-    def get(self, field: str, *, optional: bool = False) -> Any:
-        if field in self.arrays:
-            return self.arrays[field]
-        if optional:
-            return ()
-        raise GraphError(f"{self.file}: has no field {field}, only {', '.join(self.names)}")
-
     def whole(self, field: str) -> Any:
-        array = self.get(field)
+        array = self.arrays[field]
         if array.dtype.kind not in "iu" or array.ndim != 1:
             raise self.error(
                 field, f"must be a row of whole numbers, got {array.dtype} of shape {array.shape}"
             )
         return array
+
+    def text(self, field: str) -> tuple[str, ...]:
+        """A row of texts; empty if the file has none."""
+        array = self.arrays.get(field, np.empty(0, str))
+        if array.dtype.kind not in "US" or array.ndim != 1:
+            raise self.error(
+                field, f"must be a row of texts, got {array.dtype} of shape {array.shape}"
+            )
+        return tuple(map(str, array))
 
     def matrix(self, prefix: str, *, values: bool) -> csr_array:
         """A sparse matrix in three arrays, which scipy would believe unseen."""
@@ -174,6 +172,8 @@ class _Fields:
         rows, columns = map(int, shape)
         if len(indptr) != rows + 1 or indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
             raise self.error(f"{prefix}_indptr", f"must rise from 0 in {rows} steps, one a row")
+        if columns > max(rows, WIDEST):
+            raise self.error(f"{prefix}_shape", f"states {columns:,} columns, more than {WIDEST:,}")
         if indptr[-1] != len(indices):
             raise self.error(
                 f"{prefix}_indices", f"has {len(indices)} entries, {prefix}_indptr {indptr[-1]}"
@@ -199,7 +199,7 @@ class _Fields:
             raise self.error(field, f"must rise within a row, and does not in row {row}")
 
     def _values(self, field: str, count: int) -> Any:
-        array = self.get(field)
+        array = self.arrays[field]
         if array.dtype.kind not in "fiub" or array.shape != (count,):
             raise self.error(
                 field, f"must be {count} numbers, got {array.dtype} of shape {array.shape}"
@@ -207,9 +207,3 @@ class _Fields:
         if not np.isfinite(array).all():
             raise self.error(field, f"has {array[~np.isfinite(array)][0]}, which is no number")
         return array
-
-    def _array(self, arrays: Any, name: str) -> Any:
-        try:
-            return arrays[name]
-        except (ValueError, zipfile.BadZipFile, EOFError, zlib.error) as error:
-            raise self.error(name, f"cannot be read: {error}") from error

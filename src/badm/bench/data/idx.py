@@ -17,8 +17,10 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from badm.bench.data.dataset import Problem
+from badm.bench.data.sizes import DEFLATED, size_of
 
 SIDE = 28
+CLASSES = 10
 IMAGES, LABELS = 2051, 2049  # the magic numbers: bytes in three dimensions, and in one
 FILES = (
     "train-images-idx3-ubyte.gz",
@@ -53,6 +55,7 @@ def read(path: Path, magic: int) -> Tensor:
     tensor([3, 1, 4], dtype=torch.uint8)
     """
     dimensions = magic & 0xFF
+    there = size_of(path, IdxError)
     try:
         with gzip.open(path, "rb") as file:
             header = file.read(4 + 4 * dimensions)
@@ -62,13 +65,12 @@ def read(path: Path, magic: int) -> Tensor:
             if found != magic:
                 raise IdxError(f"{path} must start with the magic number {magic}, got {found}")
             size = math.prod(shape)
-            if size > LARGEST:
+            if size > min(LARGEST, DEFLATED * there):
                 raise IdxError(
-                    f"{path} states the shape {_times(shape)}: more than {LARGEST} bytes"
+                    f"{path} states the shape {_times(shape)}, {size:,} bytes: more than a file of "
+                    f"{there:,} holds or than the {LARGEST:,} that are read"
                 )
             data = bytearray(file.read(size + 1))
-    except FileNotFoundError as error:
-        raise IdxError(f"{path} is missing") from error
     except EOFError as error:
         raise IdxError(f"{path} is cut off: the compressed data end too early") from error
     except (gzip.BadGzipFile, zlib.error) as error:
@@ -99,6 +101,12 @@ def load(folder: Path) -> Images:
         if len(labels) != len(images):
             raise IdxError(
                 f"{folder / labels_file} has {len(labels)} labels for {len(images)} images"
+            )
+        if labels.max() >= CLASSES:
+            at = int((labels >= CLASSES).int().argmax())
+            raise IdxError(
+                f"{folder / labels_file} must have labels from 0 to {CLASSES - 1}, got "
+                f"{int(labels[at])} for image {at}"
             )
         arrays += [images, labels]
     return Images(*arrays)

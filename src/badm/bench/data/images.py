@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from lzma import LZMAError
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from badm.bench.data import matlab, npz, sizes
 
 SIDE = 32
 LARGEST = 4 << 30  # bytes of all fields; a file that states more is not believed
@@ -99,10 +98,7 @@ def _npz(file: Path, classes: tuple[str, ...]) -> ImageSet:
 
 def _batch(file: Path) -> Images:
     """A label and the red, green and blue pixels, each a byte, for every image."""
-    try:
-        content = np.fromfile(file, np.uint8)
-    except FileNotFoundError as error:
-        raise ImageError(f"{file} is missing") from error
+    content = np.frombuffer(sizes.content(file, LARGEST, ImageError), np.uint8)
     size = 1 + 3 * SIDE * SIDE
     if not len(content) or len(content) % size:
         raise ImageError(f"{file}: {len(content):,} bytes are not whole images of {size:,} each")
@@ -113,20 +109,7 @@ def _batch(file: Path) -> Images:
 
 def _mat(file: Path) -> Images:
     """Fields ``X`` (32, 32, 3, N) and ``y`` (N, 1), in which 10 stands for the digit 0."""
-    from scipy.io import loadmat
-
-    try:
-        fields = loadmat(str(file), variable_names=("X", "y"))
-    except FileNotFoundError as error:
-        raise ImageError(f"{file} is missing") from error
-    # What scipy raises for a file that is none, or is cut off, has many types.
-    except Exception as error:
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ImageError(f"{file} is no sound MATLAB file: {why}") from error
-    for name in ("X", "y"):
-        if name not in fields:
-            raise ImageError(f"{file}: has no field {name}")
-    x, y = fields["X"], fields["y"]
+    x, y = matlab.fields(file, ("X", "y"), ImageError)
     if x.ndim != 4:
         raise ImageError(f"{file}: X must have four axes, got the shape {x.shape}")
     if y.ndim != 2 or y.shape[1] != 1 or y.dtype.kind not in "iu":
@@ -140,28 +123,9 @@ def _mat(file: Path) -> Images:
 
 
 def _fields(file: Path, *names: str) -> list[Array]:
-    """Arrays of an npz file; nothing is unpickled."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-        if size > LARGEST:
-            raise ImageError(f"{file}: states {size:,} bytes, more than {LARGEST:,}")
-        with np.load(file, allow_pickle=False) as arrays:
-            return [_field(file, arrays, name) for name in names]
-    except FileNotFoundError as error:
-        raise ImageError(f"{file} is missing") from error
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
-        raise ImageError(f"{file} is cut off or no npz file: {error}") from error
-
-
-def _field(file: Path, arrays: Any, name: str) -> Array:
-    if name not in arrays.files:
-        raise ImageError(f"{file}: has no field {name}, only {', '.join(arrays.files)}")
-    try:
-        array: Array = arrays[name]
-    except (ValueError, zipfile.BadZipFile, EOFError, zlib.error, LZMAError, OSError) as error:
-        raise ImageError(f"{file}: {name} cannot be read: {error}") from error
-    return array
+    """Arrays of an npz file."""
+    arrays = npz.read(file, names, largest=LARGEST, error=ImageError)
+    return [arrays[name] for name in names]
 
 
 def _checked(file: Path, names: Sequence[str], arrays: Sequence[Array]) -> Images:

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import torch
 
-from badm.bench.data import pictures
+from badm.bench.data import pictures, sizes
 from badm.bench.data.images import ImageError, Images
+from badm.bench.data.sizes import listed, shown
 
 FLOWERS = ("daisy", "dandelion", "roses", "sunflowers", "tulips")
 WEEDS = 9  # eight, and what is none of them
+LARGEST = 64 << 20  # bytes of a table
 FILENAME, LABEL, SPECIES = "Filename", "Label", "Species"
 
 
@@ -78,17 +80,18 @@ def deepweeds(folder: Path) -> Photographs:
     lost = [name for name in rows if name not in there]
     if lost:
         more = f" and {len(lost) - 1:,} more" if len(lost) > 1 else ""
-        raise ImageError(f"{file}: {lost[0]}{more} must be in {folder / 'images'}, and is not")
+        raise ImageError(
+            f"{file}: {listed(lost[:1])}{more} must be in {folder / 'images'}, and is not"
+        )
     files = tuple(folder / "images" / name for name in rows)
     return Photographs(classes, files, tuple(rows.values()))
 
 
 def _rows(file: Path) -> tuple[tuple[str, ...], dict[str, int]]:
     """The names of the classes, and the class of each file."""
+    content = sizes.content(file, LARGEST, ImageError)
     try:
-        text = file.read_text(encoding="utf-8-sig")
-    except FileNotFoundError as error:
-        raise ImageError(f"{file} is missing") from error
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ImageError(f"{file} must be UTF-8: {error}") from error
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -102,13 +105,14 @@ def _rows(file: Path) -> tuple[tuple[str, ...], dict[str, int]]:
             if len(fields) != len(header):
                 raise ImageError(f"{where}: {len(fields)} fields for {len(header)} columns")
             if fields[name] in rows:
-                raise ImageError(f"{where}, field {FILENAME}: {fields[name]} is there twice")
+                again = listed([fields[name]])
+                raise ImageError(f"{where}, field {FILENAME}: {again} is there twice")
             number = rows[fields[name]] = _label(where, fields[label])
             called = classes.setdefault(number, fields[species])
             if called != fields[species]:
                 raise ImageError(
-                    f"{where}, field {SPECIES}: {LABEL} {number} is {called!r} before and "
-                    f"{fields[species]!r} here"
+                    f"{where}, field {SPECIES}: {LABEL} {number} is {shown(called)} before "
+                    f"and {shown(fields[species])} here"
                 )
     except csv.Error as error:
         raise ImageError(f"{file}, line {reader.line_num}: {error}") from error
@@ -120,13 +124,14 @@ def _rows(file: Path) -> tuple[tuple[str, ...], dict[str, int]]:
 
 def _label(where: str, text: str) -> int:
     if text not in map(str, range(WEEDS)):
-        raise ImageError(f"{where}, field {LABEL}: must be from 0 to {WEEDS - 1}, got {text!r}")
+        raise ImageError(
+            f"{where}, field {LABEL}: must be from 0 to {WEEDS - 1}, got {shown(text)}"
+        )
     return int(text)
 
 
 def _column(file: Path, header: Sequence[str], name: str) -> int:
     if header.count(name) != 1:
         amount = "more than one column" if name in header else "no column"
-        found = ", ".join(header) or "none"
-        raise ImageError(f"{file}, line 1: {amount} {name!r} among {found}")
+        raise ImageError(f"{file}, line 1: {amount} {name!r} among {listed(header)}")
     return header.index(name)

@@ -7,6 +7,7 @@ import importlib
 import io
 import json
 import os
+import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,12 +17,16 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from badm.bench.data.sizes import DEFLATED, size_of
 from badm.bench.store import write_atomically
 
 VARIABLE = "BADM_CACHE"
 DEFAULT = Path("~/.cache/badm/decoded")
 FILTER = "bilinear, antialiased"
 CHECKSUM = 4  # bytes at the end of a cache file
+FORMATS = ("JPEG", "PNG")  # of all sets; Pillow has readers of dozens more, one of them a program
+MOST_PIXELS = 1 << 26  # of one image, eight times those of a large photograph
+PIXELS_PER_BYTE = 8 * DEFLATED  # of a PNG in black and white, which nothing exceeds
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -161,6 +166,15 @@ def _checksum(pixels: Pixels) -> bytes:
     return zlib.crc32(pixels.data).to_bytes(CHECKSUM, "little")
 
 
+def _check_pixels(file: Path, sides: tuple[int, int], size: int) -> None:
+    width, height = sides
+    if width * height > min(MOST_PIXELS, PIXELS_PER_BYTE * size):
+        raise PictureError(
+            f"{file} states {width:,} × {height:,} pixels, more than a file of {size:,} bytes "
+            f"holds or than the {MOST_PIXELS:,} that are read"
+        )
+
+
 def _check_size(height: int, width: int) -> None:
     if height < 1 or width < 1:
         raise ValueError(f"height and width must be at least 1, got {height} and {width}")
@@ -170,13 +184,19 @@ def _check_size(height: int, width: int) -> None:
 def _opened(file: Path) -> Iterator[Any]:
     """An image of Pillow; whatever it stumbles over becomes one sentence with the file's name."""
     pillow = _pillow()
+    size = size_of(file, PictureError)
     try:
-        with pillow.open(file) as image:
+        # Pillow itself warns of large ones, on the way to where they are refused.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pillow.DecompressionBombWarning)
+            opened = pillow.open(file, formats=FORMATS)
+        with opened as image:
+            _check_pixels(file, image.size, size)
             yield image
-    except FileNotFoundError as error:
-        raise PictureError(f"{file} is missing") from error
+    except PictureError:
+        raise
     except pillow.UnidentifiedImageError as error:
-        raise PictureError(f"{file} is no image, or none of a kind that Pillow knows") from error
+        raise PictureError(f"{file} is no image of the kinds {', '.join(FORMATS)}") from error
     # Decoders raise errors of many kinds: OSError, SyntaxError, ValueError, struct.error ...
     except Exception as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from badm.bench.data.dataset import FetchFailed, Problem, Report
 from badm.bench.data.download import Download
+from badm.bench.data.sizes import content, shown, size_of
 
 PARTS = ("train", "test")
 CLASSES = ("neg", "pos")  # folders, in the order of the labels
@@ -32,10 +33,12 @@ ARCHIVE = Download(
     "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
 )
 LONGEST = 1 << 20  # bytes of one review; the longest of all has 13,704 letters
+LONGEST_LINE = 8 * LONGEST  # of a review in JSON, which may take six bytes for a letter
+LARGEST = 1 << 30  # bytes of all lines of a file
 # Reviews of each class, train and test: all, or those with the lowest numbers.
 KNOWN = ((12_500, 12_500), (5_000, 2_500))
 
-ID = re.compile(rf"({'|'.join(CLASSES)})/(\d+)_(\d+)")
+ID = re.compile(rf"({'|'.join(CLASSES)})/([0-9]{{1,9}})_([0-9]{{1,2}})")
 
 
 class ReviewError(ValueError):
@@ -133,13 +136,17 @@ def file_name(part: str) -> str:
 
 def _lines(folder: Path, part: str) -> Iterator[Review]:
     file = folder / file_name(part)
+    size_of(file, ReviewError)
     number = 0
     try:
         with gzip.open(file, "rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                yield _review(line, f"{file}, line {number}")
-    except FileNotFoundError as error:
-        raise ReviewError(f"{file} is missing") from error
+            for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE + 1), b""), 1):
+                where = f"{file}, line {number}"
+                if len(line) > LONGEST_LINE:
+                    raise ReviewError(f"{where}: is longer than {LONGEST_LINE:,} bytes")
+                if lines.tell() > LARGEST:
+                    raise ReviewError(f"{where}: is beyond {LARGEST:,} bytes")
+                yield _review(line, where)
     except EOFError as error:
         raise ReviewError(f"{file} is cut off: the compressed data end too early") from error
     except (gzip.BadGzipFile, zlib.error) as error:
@@ -157,6 +164,10 @@ def _review(line: bytes, where: str) -> Review:
         ) from None
     except ValueError as error:
         raise ReviewError(f"{where}: must be JSON, but {error}") from None
+    except RecursionError:
+        raise ReviewError(
+            f"{where}: must be an object of JSON, got one in too many others"
+        ) from None
     if not isinstance(row, dict):
         raise ReviewError(f"{where}: must be an object, got {type(row).__name__}")
     for field, kind in {"id": str, "label": int, "text": str}.items():
@@ -164,10 +175,10 @@ def _review(line: bytes, where: str) -> Review:
             raise ReviewError(f"{where}: has no field {field}")
         if type(row[field]) is not kind:
             raise ReviewError(
-                f"{where}, field {field}: must be {kind.__name__}, got {row[field]!r}"
+                f"{where}, field {field}: must be {kind.__name__}, got {shown(row[field])}"
             )
     if not ID.fullmatch(row["id"]):
-        raise ReviewError(f"{where}, field id: must be like neg/3577_2, got {row['id']!r}")
+        raise ReviewError(f"{where}, field id: must be like neg/3577_2, got {shown(row['id'])}")
     review = Review(row["id"], row["text"])
     if review.label != row["label"]:
         raise ReviewError(
@@ -183,11 +194,9 @@ def _official(folder: Path, part: str) -> Iterator[Review]:
             if not ID.fullmatch(id):
                 raise ReviewError(f"{file} must have a name like 3577_2.txt: number and rating")
             try:
-                yield Review(id, file.read_bytes().decode())
+                yield Review(id, content(file, LONGEST, ReviewError).decode())
             except UnicodeDecodeError as error:
                 raise ReviewError(f"{file} must be UTF-8, but {error.reason}") from error
-            except OSError as error:
-                raise ReviewError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def check(folder: Path) -> list[Problem]:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from badm.bench.data.molecules import Molecules, atom_features, bond_kind, graph
+from badm.bench.data.sizes import shown
+
+# RDKit follows a chain by recursion: at 20,000 atoms it overruns its stack, and the process is
+# gone. The longest SMILES of BBBP has 400 letters, and 17 branches within each other.
+LONGEST = 2_000
+DEEPEST = 200
 
 
 class MissingRDKit(ImportError):
@@ -38,16 +45,31 @@ def read_smiles(smiles: str, label: float = 0.0) -> Read:
     >>> read_smiles("OCC").canonical
     'CCO'
     """
+    if len(smiles) > LONGEST:
+        raise NotAMolecule(f"{shown(smiles)} has more than {LONGEST:,} letters")
+    if _nesting(smiles) > DEEPEST:
+        raise NotAMolecule(f"{shown(smiles)} has branches within branches, {DEEPEST} and more")
     chem = _rdkit()
+    try:
+        return _read(chem, smiles, label)
+    except NotAMolecule:
+        raise
+    # RDKit raises errors of Boost, of its own, and whatever C++ throws.
+    except Exception as error:
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise NotAMolecule(f"{shown(smiles)} fails in RDKit: {why[:300]}") from error
+
+
+def _read(chem: Any, smiles: str, label: float) -> Read:
     steps = chem.SanitizeFlags
     parsed = chem.MolFromSmiles(smiles, sanitize=False)
     if parsed is None or not parsed.GetNumAtoms():
-        raise NotAMolecule(f"{smiles!r} is not a SMILES of at least one atom")
+        raise NotAMolecule(f"{shown(smiles)} is not a SMILES of at least one atom")
     failed = chem.SanitizeMol(parsed, catchErrors=True)
     if failed != steps.SANITIZE_NONE:
         again = chem.SanitizeMol(parsed, steps.SANITIZE_ALL ^ failed, catchErrors=True)
         if again != steps.SANITIZE_NONE:
-            raise NotAMolecule(f"{smiles!r} fails {_name(failed)} and then {_name(again)}")
+            raise NotAMolecule(f"{shown(smiles)} fails {_name(failed)} and then {_name(again)}")
     chem.AssignStereochemistry(parsed, cleanIt=True, force=True)
     left_out = None if failed == steps.SANITIZE_NONE else _name(failed)
     return Read(_graph(parsed, label), chem.MolToSmiles(parsed), left_out)
@@ -72,6 +94,14 @@ def _graph(parsed: Any, label: float) -> Molecules:
         for bond in parsed.GetBonds()
     ]
     return graph(atoms, bonds, label)
+
+
+def _nesting(smiles: str) -> int:
+    """
+    >>> _nesting("CC(C(C)C)(C)C")
+    2
+    """
+    return max(accumulate({"(": 1, ")": -1}.get(letter, 0) for letter in smiles), default=0)
 
 
 def _name(step: Any) -> str:

@@ -10,7 +10,6 @@ import hashlib
 import io
 import json
 import string
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from badm.bench.data import npz
 from badm.bench.data.pictures import cache
 from badm.bench.store import write_atomically
 
@@ -28,6 +28,7 @@ PAD, UNKNOWN = 0, 1
 FIRST = 2  # the id of the most frequent word
 MASK = b"[mask]"
 BREAK = b"<br />"
+LARGEST = 8 << 30  # bytes of what is kept
 VERSION = 1  # to be raised by whatever changes the numbers: what is kept is then not read
 
 
@@ -183,8 +184,8 @@ def _packed(known: Vocabulary, numbers: Tensor) -> bytes:
 def _load(kept: Path) -> tuple[Vocabulary, Tensor] | None:
     """What is in the cache, if it is there and whole."""
     try:
-        with np.load(kept, allow_pickle=False) as arrays:
-            known = Vocabulary(tuple(arrays["words"].tobytes().split()))
-            return known, torch.from_numpy(arrays["numbers"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        arrays = npz.read(kept, ["words", "numbers"], largest=LARGEST, error=ValueError)
+        known = Vocabulary(tuple(arrays["words"].tobytes().split()))
+        return known, torch.from_numpy(arrays["numbers"])
+    except (ValueError, TypeError):  # the last of numbers that torch does not know
         return None
