@@ -34,13 +34,13 @@ from badm.bench.environment import environment
 from badm.bench.store import Store, write_atomically
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "run": ("run", "digits", "--method", "badm", "--steps", "2000", "--checkpoint", "0.5"),
+    "run": ("run", "digits", "--method", "badm", "--steps", "1000", "--checkpoint", "0.5"),
     "compare --jobs 2": (
         *("compare", "digits", "--methods", "badm,adam", "--jobs", "2"),
-        *("--trials", "2", "--seeds", "1", "--steps", "600"),
+        *("--trials", "2", "--seeds", "1", "--steps", "200"),
     ),
     "run --replicas": (
-        *("run", "digits", "--method", "adam", "--replicas", "outer", "--steps", "1000"),
+        *("run", "digits", "--method", "adam", "--replicas", "outer", "--steps", "400"),
         *("--set", "ranks=2", "--set", "every=20", "--checkpoint", "0.5"),
     ),
 }
@@ -148,9 +148,11 @@ def disturb(name: str, asked: argparse.Namespace, state: dict[str, Any]) -> None
         draw = random.Random(f"{asked.seed} {name} {mine['attempts']}")
         enough = len(mine["kills"]) >= asked.kills
         after = draw.uniform(0.0, 1.2 * mine["seconds"])
+        began = time.monotonic()
         attempt = Attempt(COMMANDS[name], broken)
         if attempt.ended_within(10 * PATIENCE if enough else after):
             code = attempt.process.returncode
+            mine["seconds"] = round(time.monotonic() - began, 2)  # as busy as the machine is now
             mine["ends"].append({"exit code": code, "the same": ends(broken) == ends(whole)})
             print(name, mine["ends"][-1], flush=True)
             shutil.rmtree(broken)

@@ -9,6 +9,7 @@ here waits for torch to be imported, as signals do not.
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import signal
@@ -228,6 +229,12 @@ class Wish:
             self.holds -= 1
 
 
+def _ignore() -> None:
+    """Python ends with the usual handlers, and by then the exit code of this process is settled."""
+    for number in _current.numbers if _current is not None else ():
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _forget() -> None:
     """In a process that was forked, such as one that loads data, signals do what they did."""
     global _current
@@ -239,5 +246,6 @@ def _forget() -> None:
         _current = None
 
 
+atexit.register(_ignore)  # before anybody else, and so called after everybody else
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_forget)
