@@ -1,6 +1,8 @@
 """What every test shares: one thread, and property tests that draw the same cases everywhere."""
 
 import os
+import signal
+import threading
 from pathlib import Path
 from types import ModuleType
 
@@ -9,6 +11,10 @@ import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
+
+# A shell starts what runs in the background with Ctrl-C ignored, and children would inherit that.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A case that fails in one place fails in every place, and no case fails for a slow machine.
 settings.register_profile("badm", deadline=None, derandomize=True)
