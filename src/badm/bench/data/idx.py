@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from badm.bench.data.dataset import Problem
-from badm.bench.data.sizes import DEFLATED, size_of
+from badm.bench.data.sizes import DEFLATED, beyond, size_of
 
 SIDE = 28
 CLASSES = 10
@@ -67,8 +67,8 @@ def read(path: Path, magic: int) -> Tensor:
             size = math.prod(shape)
             if size > min(LARGEST, DEFLATED * there):
                 raise IdxError(
-                    f"{path} states the shape {_times(shape)}, {size:,} bytes: more than a file of "
-                    f"{there:,} holds or than the {LARGEST:,} that are read"
+                    f"{path} states the shape {_times(shape)}, {size:,} bytes, "
+                    + beyond(LARGEST, DEFLATED, there)
                 )
             data = bytearray(file.read(size + 1))
     except EOFError as error:

@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from badm.bench.data.sizes import DEFLATED, size_of
+from badm.bench.data.sizes import DEFLATED, beyond, size_of
 from badm.bench.store import write_atomically
 
 VARIABLE = "BADM_CACHE"
@@ -170,8 +170,8 @@ def _check_pixels(file: Path, sides: tuple[int, int], size: int) -> None:
     width, height = sides
     if width * height > min(MOST_PIXELS, PIXELS_PER_BYTE * size):
         raise PictureError(
-            f"{file} states {width:,} × {height:,} pixels, more than a file of {size:,} bytes "
-            f"holds or than the {MOST_PIXELS:,} that are read"
+            f"{file} states {width:,} × {height:,} pixels, "
+            + beyond(MOST_PIXELS, PIXELS_PER_BYTE, size)
         )
 
 

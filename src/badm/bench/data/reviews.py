@@ -165,9 +165,7 @@ def _review(line: bytes, where: str) -> Review:
     except ValueError as error:
         raise ReviewError(f"{where}: must be JSON, but {error}") from None
     except RecursionError:
-        raise ReviewError(
-            f"{where}: must be an object of JSON, got one in too many others"
-        ) from None
+        raise ReviewError(f"{where}: must be JSON, but is nested too deeply") from None
     if not isinstance(row, dict):
         raise ReviewError(f"{where}: must be an object, got {type(row).__name__}")
     for field, kind in {"id": str, "label": int, "text": str}.items():

@@ -39,6 +39,17 @@ def content(file: Path, largest: int, error: type[ValueError]) -> bytes:
         raise error(f"{file} cannot be read: {failure.strerror}") from failure
 
 
+def beyond(largest: int, rate: int, size: int) -> str:
+    """What is claimed too much, for a message: more than is read, or than a file of a size holds.
+
+    >>> beyond(1_000, 10, 7), beyond(1_000, 10, 7_000)
+    ('which a file of 7 bytes cannot hold', 'more than the 1,000 that are read')
+    """
+    if rate * size < largest:
+        return f"which a file of {size:,} bytes cannot hold"
+    return f"more than the {largest:,} that are read"
+
+
 def shown(foreign: object) -> str:
     """What a file holds, for a message: on one line, and its beginning only if it is long.
 
