@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from badm import metrics
 from badm.metrics import Metric, Settings, State
 from badm.metrics.arithmetic import dual_step
 from badm.metrics.protocol import state_dtype
@@ -44,7 +43,3 @@ class RowScaled(Metric):
     def _scale(self, g: Tensor, state: State, s: Settings) -> Tensor:
         state["row_moment"].lerp_(g.square().mean(1, keepdim=True), 1 - s.beta2)
         return state["row_moment"].sqrt() + s.eps
-
-
-if "row-scaled" not in metrics.names():  # once in a process, however often it is imported
-    metrics.register(RowScaled())
