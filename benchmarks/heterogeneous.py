@@ -84,7 +84,7 @@ def _eight(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def study(team: Team, folder: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
     """All runs, as one of the ranks that make them; the first has the results."""
     task, store = TwoClassesEach(), Store(folder)
-    found = Found(task.name, task, str(task.version), None)
+    found = Found(task.name, task, str(task.version), None, Path.cwd())
     rows = []
 
     def one(name: str, setting: Setting, seed: int, *, test: bool) -> Result:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from badm.bench.data.catalogue import find
 from badm.bench.data.checksums import sha256
@@ -31,6 +32,10 @@ SETTLED_SECONDS = 2.0
 Row = tuple[str, str, int, int, int, int]  # name, path, size, inode, dates of content and of status
 
 
+# Where the process was when a task was first asked: its code may go elsewhere with ``os.chdir``.
+_asked_from: WeakKeyDictionary[Task, Path] = WeakKeyDictionary()
+
+
 def identity(task: Task) -> str:
     """Of the files a task reads, as far as it states them; nothing if there are none.
 
@@ -41,7 +46,7 @@ def identity(task: Task) -> str:
     with blame(task, "data_files"):
         stated = task.data_files
     try:
-        files = list(_stated(stated))
+        files = list(_stated(stated, task))
         if task.dataset_name and task.scale != "smoke":
             files += _of_dataset(task.dataset_name)
         return _identity(files)
@@ -78,7 +83,7 @@ def _identity(files: Sequence[tuple[str, Path]]) -> str:
     return _digest(tuple(sorted(_row(name, path) for name, path in files))) if files else ""
 
 
-def _stated(stated: Sequence[str | Path]) -> Iterator[tuple[str, Path]]:
+def _stated(stated: Sequence[str | Path], task: Task) -> Iterator[tuple[str, Path]]:
     """The files themselves and those in folders, by names without the way to them."""
     if isinstance(stated, (str, bytes)) or not isinstance(stated, Sequence):
         raise _Unusable(
@@ -87,7 +92,7 @@ def _stated(stated: Sequence[str | Path]) -> Iterator[tuple[str, Path]]:
     for entry in stated:
         if not isinstance(entry, (str, Path)) or not str(entry):
             raise _Unusable(f"data_files must be paths, got {entry!r}")
-        path = Path(entry)
+        path = _asked_from.setdefault(task, Path.cwd()) / entry
         if not os.path.isdir(path):  # false for whatever cannot be asked
             yield path.name, path
             continue
