@@ -117,13 +117,15 @@ _current: _Signals | None = None
 def signals(
     numbers: Sequence[int] = (signal.SIGINT, signal.SIGTERM), *, say: bool = False
 ) -> Iterator[None]:
-    """Take the signals for this process; with ``say`` the first one is answered on stderr.
+    """Take the signals for this process; ``say`` is for a command, which answers on stderr.
 
     Those that whoever started the process wants it to ignore are left ignored.
     """
     global _current
     taken = [n for n in numbers if signal.getsignal(n) is not signal.SIG_IGN]
     now = _current = _Signals(taken, say=say)
+    if say:
+        atexit.register(_ignore, taken)  # before anybody else, and so called after everybody else
     woken = signal.set_wakeup_fd(now.arrived.fileno(), warn_on_full_buffer=False)
     before: dict[int, Any] = {n: signal.signal(n, now.handle) for n in taken}
     thread = threading.Thread(target=now.watch, name="badm-signals", daemon=True)
@@ -229,9 +231,9 @@ class Wish:
             self.holds -= 1
 
 
-def _ignore() -> None:
-    """Python ends with the usual handlers, and by then the exit code of this process is settled."""
-    for number in _current.numbers if _current is not None else ():
+def _ignore(numbers: Sequence[int]) -> None:
+    """Python ends with the usual handlers, and by then the exit code of the command is settled."""
+    for number in numbers:
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -246,6 +248,5 @@ def _forget() -> None:
         _current = None
 
 
-atexit.register(_ignore)  # before anybody else, and so called after everybody else
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_forget)

@@ -578,6 +578,24 @@ def test_a_signal_while_torch_is_imported_ends_the_command_with_a_word(
 
 
 @linux
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_a_command_has_ended_does_not_change_its_exit_code(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """While Python takes everything down, which after torch takes a second."""
+    code = (
+        "import atexit, os, time\nfrom badm import stopping\n"
+        f"def late():\n {SAY}\n while os.path.exists(os.environ['UNRULY_GATE']): time.sleep(0.01)\n"
+        "atexit.register(late)\nwith stopping.signals(say=True): pass"
+    )
+    ended = Process(tmp_path, "-c", code)
+    ended.wait_until_said("here")
+    ended.send(number)
+    ended.gate.unlink()
+    assert ended.ended() == (0, "", "")
+
+
+@linux
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "place"), [(signal.SIGINT, "data"), (signal.SIGTERM, "model")], ids=str
