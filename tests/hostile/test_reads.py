@@ -484,10 +484,6 @@ SHOWN: dict[str, tuple[Any, str]] = {
         lambda: {"x": exhibits.classified(torch.ones(0, 4, 4, 3), [], [])},
         r"images must be \(N, side, side, 3\) and not empty",
     ),
-    "NaN": (
-        lambda: {"x": exhibits.samples(torch.full((1, 1, 4, 4), math.nan))},
-        "images must be numbers, got some that are NaN or infinite",
-    ),
 }
 
 
@@ -500,6 +496,14 @@ def test_a_task_that_shows_what_cannot_be_shown_is_named_in_a_sentence(
     with pytest.raises(TaskError, match=f"^task shows: .*{said}") as error:
         Judge(task, task.model(splits), splits, 0).exhibits()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("value", "grey"), [(math.nan, 0), (-math.inf, 0), (math.inf, 255)])
+def test_samples_of_a_diverging_model_are_a_picture(value: float, grey: int) -> None:
+    drawn = exhibits.samples(torch.full((1, 1, 4, 4), value))
+    exhibit_files.check({"samples": drawn})
+    with Image.open(io.BytesIO(drawn)) as image:
+        assert image.getpixel((5, 5)) == (grey,) * 3
 
 
 def test_a_task_that_shows_nothing_or_half_characters_is_no_error(tmp_path: Path) -> None:
