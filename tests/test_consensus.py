@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -552,6 +553,26 @@ def train_views_of_one_buffer() -> Any:
 def test_views_of_what_the_inner_optimizer_has_and_groups_of_it_are_taken() -> None:
     for found in on_ranks(2, train_views_of_one_buffer):
         assert found.tolist() == [-0.5] * 6
+
+
+def destroy_the_group_first() -> tuple[bool, str]:
+    consensus = Consensus(params := start(), inner := make_inner("sgd", params))
+    group = weakref.ref(dist.distributed_c10d._get_default_group())
+    dist.destroy_process_group()
+    params[0].grad = torch.ones_like(params[0])
+    inner.step()
+    with pytest.raises(RuntimeError) as error:
+        consensus.meet()
+    gone = group() is None
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    return gone, str(error.value)
+
+
+def test_a_destroyed_process_group_is_gone_with_its_threads_and_said_to_be() -> None:
+    """A thread of gloo that is still at work when the interpreter ends aborts the process."""
+    for gone, message in on_ranks(2, destroy_the_group_first):
+        assert gone
+        assert "has been destroyed" in message
 
 
 def test_without_a_process_group_the_cure_is_named() -> None:

@@ -10,12 +10,16 @@ import hashlib
 import pickle
 import secrets
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+
+# Before there is a group: its functions have the one they find as a default, and keep it for ever.
+import torch.distributed.nn
 from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions, AllreduceOptions, BroadcastOptions
 from torch.distributed.distributed_c10d import PrefixStore, Store
@@ -73,16 +77,27 @@ class Company:
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None, timeout: float = 300.0) -> None:
-        self.group = group or dist.distributed_c10d._get_default_group()
+        group = group or dist.distributed_c10d._get_default_group()
+        # Held by torch alone: destroy_process_group then waits for the threads of gloo. One that
+        # still lets go of a tensor when the interpreter ends would abort the process.
+        self._group = weakref.ref(group)
         self.timeout = timeout
-        self.rank = dist.get_rank(self.group)
-        self.size = dist.get_world_size(self.group)
+        self.rank = dist.get_rank(group)
+        self.size = dist.get_world_size(group)
         self._pulse = Pulse(
             dist.distributed_c10d._get_default_store(),
-            self.group.group_name,
+            group.group_name,
             self.rank,
             range(self.size),
         )
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The process group, until it is destroyed."""
+        group = self._group()
+        if group is None:
+            raise RuntimeError("the process group of these ranks has been destroyed")
+        return group
 
     def leave(self) -> None:
         """Give no more signs of life."""

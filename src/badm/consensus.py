@@ -132,7 +132,6 @@ class Consensus:
                 "and start the program with torchrun"
             )
         self._company = Company(process_group, timeout)
-        self.process_group = self._company.group
         self.rank, self.world_size = self._company.rank, self._company.size
         self.steps = 0  # since the last meeting
         self.meetings = 0
