@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 help:
 	@echo "make demo    badm compare digits: 14 methods, equally tuned; a table and a page"
 	@echo "make test    lint, types and all tests"
-	@echo "make lint    ruff and mypy alone"
+	@echo "make lint    ruff, mypy and the directions of imports"
 	@echo "make clean   remove .venv and whatever was built"
 
 demo: $(STAMP)
@@ -22,6 +22,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # pip is the last thing a new environment gets: where it is missing, making one was interrupted.
 # One command installs it all: torch without its pin would be replaced by a build for GPUs.

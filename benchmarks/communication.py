@@ -118,7 +118,7 @@ class Replica:
             self.consensus = way.consensus(list(self.model.parameters()), self.inner)
         else:
             self.forward = DistributedDataParallel(self.model)
-        self.shards = badm.Shards(len(self.y), BATCH, seed=seed)
+        self.shards = badm.DistributedBatchSampler(len(self.y), BATCH, seed=seed)
         self.batches = self._endless()
 
     def _endless(self) -> Iterator[list[int]]:

@@ -26,10 +26,10 @@ from typing import Any
 import torch
 
 from badm.bench import tasks
-from badm.bench.environment import environment
+from badm.bench.engine.environment import environment
+from badm.bench.engine.run import run
 from badm.bench.methods import find
-from badm.bench.run import run
-from badm.bench.store import Store
+from badm.bench.records.runs import RunStore
 
 NETWORKS = ("node-cora-dnn", "node-cora-gnn")
 SEEDS = (0, 1, 2, 3, 4)
@@ -41,7 +41,7 @@ CASES: dict[str, tuple[str, dict[str, float]]] = {
 }
 
 
-def accuracies(name: str, case: str, store: Store) -> list[float]:
+def accuracies(name: str, case: str, store: RunStore) -> list[float]:
     """On the test split, by seed."""
     task = tasks.find(name)
     called, given = CASES[case]
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    store = Store(options.runs)
+    store = RunStore(options.runs)
     results: dict[str, dict[str, list[float]]] = {name: {} for name in NETWORKS}
     for name in NETWORKS:
         for case in CASES:

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from badm.bench.data import idx, path
-from badm.bench.environment import environment
-from badm.bench.method import Problem
+from badm.bench.engine.environment import environment
+from badm.bench.method import TrainingSetup
 from badm.bench.methods import find
 
 METHODS = ("dladmm", "aa-dladmm")
@@ -55,7 +55,7 @@ def network() -> nn.Sequential:
 
 def algorithm(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Any:
     method = find(name)
-    problem = Problem(module, ITERATIONS, supervised=lambda: (x, y))
+    problem = TrainingSetup(module, ITERATIONS, supervised=lambda: (x, y))
     return method.build(problem, method.setting({})).algorithm
 
 

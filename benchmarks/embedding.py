@@ -30,7 +30,7 @@ from turns import ratios
 
 from badm import BADM, parameter_groups
 from badm.bench import methods
-from badm.bench.method import OptimizerTrainer, Problem
+from badm.bench.method import OptimizerTrainer, TrainingSetup
 from badm.bench.models.masked_language_model import Encoder, MaskedLanguageModel
 
 WORDS, LENGTH, BATCH, HIDDEN = 30_000, 256, 32, 0.1  # the last: of all places, about as in reviews
@@ -64,7 +64,7 @@ def gradient_of(model: MaskedLanguageModel) -> Step:
 def step_of(name: str, module: nn.Module) -> Step:
     """The step of a method at its defaults, on gradients that are there."""
     method = methods.find(name)
-    trainer = method.build(Problem(module, STEPS_OF_A_TURN), method.setting({}))
+    trainer = method.build(TrainingSetup(module, STEPS_OF_A_TURN), method.setting({}))
     assert isinstance(trainer, OptimizerTrainer)
     return trainer.optimizer.step
 

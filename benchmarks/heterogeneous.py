@@ -26,14 +26,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from badm.bench import Score, Splits, Task, methods
+from badm.bench.compare.trial_settings import trial_settings
 from badm.bench.data import idx, path
-from badm.bench.design import design
+from badm.bench.engine.ranks import Ranks, join_ranks
+from badm.bench.engine.run import run_on_ranks
 from badm.bench.method import Setting
-from badm.bench.plan import TUNING_SEED
-from badm.bench.run import run_on
-from badm.bench.store import Result, Store
-from badm.bench.tasks import Found
-from badm.bench.team import Team, gathered
+from badm.bench.records.plans import TUNING_SEED
+from badm.bench.records.runs import RunResult, RunStore
+from badm.bench.tasks import FoundTask
 from badm.lifetime import end_with_parent
 
 RANKS, CLASSES, WIDTH = 4, 8, 64
@@ -81,18 +81,18 @@ def _eight(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return images[some].flatten(1).float() / 255, labels[some].long()
 
 
-def study(team: Team, folder: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
+def study(ranks: Ranks, folder: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
     """All runs, as one of the ranks that make them; the first has the results."""
-    task, store = TwoClassesEach(), Store(folder)
-    found = Found(task.name, task, str(task.version), None, Path.cwd())
+    task, store = TwoClassesEach(), RunStore(folder)
+    found = FoundTask(task.name, task, str(task.version), None, Path.cwd())
     rows = []
 
-    def one(name: str, setting: Setting, seed: int, *, test: bool) -> Result:
+    def one(name: str, setting: Setting, seed: int, *, test: bool) -> RunResult:
         method = methods.find(name)
         full = method.setting({"ranks": RANKS, "shards": asked.shards, **setting})
         config = found.config(method, full, seed, steps=asked.steps, test=test)
-        done = run_on(team, config, task, method, store)
-        result = team.first(None if done is None else done.result)
+        done = run_on_ranks(ranks, config, task, method, store)
+        result = ranks.from_first(None if done is None else done.result)
         assert result is not None
         return result
 
@@ -100,7 +100,7 @@ def study(team: Team, folder: Path, asked: argparse.Namespace) -> list[dict[str,
         for mode in (*MODES, "step"):
             name = f"{inner}+{mode}"
             every = {} if mode == "step" else {"every": asked.every}
-            settings = [s | every for s in design(methods.find(name).space, asked.trials)]
+            settings = [s | every for s in trial_settings(methods.find(name).space, asked.trials)]
             tried = [one(name, setting, TUNING_SEED, test=False) for setting in settings]
             # Of the last weights: a method that goes up and down is not to be found at its best.
             scores = [_score(result) for result in tried]
@@ -117,12 +117,12 @@ def study(team: Team, folder: Path, asked: argparse.Namespace) -> list[dict[str,
                     "test": [(result.test or {}).get("accuracy") for result in finals],
                 }
             )
-            if team.leads:
+            if ranks.is_first:
                 print(_line(rows[-1]), flush=True)
     return rows
 
 
-def _score(result: Result) -> float:
+def _score(result: RunResult) -> float:
     return -1.0 if result.status != "finished" or result.score is None else result.score
 
 
@@ -142,7 +142,7 @@ def rank(number: int, store: str, asked: argparse.Namespace) -> None:
     dist.init_process_group(
         "gloo", store=dist.FileStore(store, RANKS), rank=number, world_size=RANKS
     )
-    rows = study(gathered(), asked.runs, asked)
+    rows = study(join_ranks(), asked.runs, asked)
     if number == 0:
         settings = {
             "inner optimizers": asked.inner,

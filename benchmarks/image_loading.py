@@ -27,7 +27,8 @@ from typing import Any
 import torch
 from turns import ratios
 
-from badm.bench.data import path, photographs, pictures
+from badm.bench.data import image_files, path, photographs
+from badm.bench.files import CACHE_VARIABLE
 from badm.bench.tasks.image_classification import ImageClassification
 
 FILES = {
@@ -51,9 +52,9 @@ def measure(images: str, turns: int) -> dict[str, Any]:
     if images in FILES:
         files = FILES[images]()
         with TemporaryDirectory() as folder:
-            os.environ[pictures.VARIABLE] = folder
-            decoding = seconds(pictures.read_all, files, side, side)
-            mapping = seconds(pictures.read_all, files, side, side)
+            os.environ[CACHE_VARIABLE] = folder
+            decoding = seconds(image_files.read_all, files, side, side)
+            mapping = seconds(image_files.read_all, files, side, side)
             splits = task.data()
         row["decode_all_seconds"] = round(decoding, 3)
         row["map_all_seconds"] = round(mapping, 4)
@@ -66,7 +67,7 @@ def measure(images: str, turns: int) -> dict[str, Any]:
 
     def decode(rows: Sequence[int]) -> None:
         for row in rows if files else ():
-            pictures.read(files[row], side, side)
+            image_files.read(files[row], side, side)
 
     def step(batch: object) -> None:
         optimizer.zero_grad()

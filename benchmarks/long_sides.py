@@ -28,8 +28,8 @@ from torch import Tensor
 
 from badm import BADM
 from badm.bench import methods, tasks
-from badm.bench.run import run
-from badm.bench.store import Store
+from badm.bench.engine.run import run
+from badm.bench.records.runs import RunStore
 from badm.metrics import eigenbases
 
 LENGTHS = (64, 128, 256, 512, 2048)  # the last leaves every side here whole but for the longest
@@ -97,9 +97,9 @@ def learned(name: str, steps: int) -> dict[str, list[float]]:
         for seed in SEEDS:
             setting = method.setting({"lr": LR})
             config = task.config(method, setting, seed, steps=steps)
-            done = run(config, task.task, method, Store(folder))
-            found["accuracy"].append(max(done.readings("accuracy")[1]))
-            found["loss"].append(min(done.readings("loss")[1]))
+            done = run(config, task.task, method, RunStore(folder))
+            found["accuracy"].append(max(done.validation_curve("accuracy")[1]))
+            found["loss"].append(min(done.validation_curve("loss")[1]))
     return found
 
 

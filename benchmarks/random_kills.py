@@ -30,8 +30,9 @@ from typing import Any
 
 from replica_kills import trajectory
 
-from badm.bench.environment import environment
-from badm.bench.store import Store, write_atomically
+from badm.bench.engine.environment import environment
+from badm.bench.files import write_atomically
+from badm.bench.records.runs import RunStore
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "run": ("run", "digits", "--method", "badm", "--steps", "1000", "--checkpoint", "0.5"),
@@ -116,7 +117,7 @@ class Attempt:
 
 def ends(folder: Path) -> dict[str, Any]:
     """All of the runs in a folder that must be the same, by file."""
-    runs, problems = Store(folder).runs()
+    runs, problems = RunStore(folder).read_all()
     assert not problems, problems
     found = {}
     for run in runs:

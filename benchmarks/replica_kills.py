@@ -23,8 +23,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from badm.bench.environment import environment
-from badm.bench.store import Run, Store
+from badm.bench.engine.environment import environment
+from badm.bench.records.runs import Run, RunStore
 
 RANKS = 4
 LONGEST = 2.0  # seconds until a kill
@@ -83,12 +83,12 @@ def disturb(
 
 def reached(folder: Path) -> int:
     """The last step in the trajectory of the run, 0 if there is none yet."""
-    runs, _ = Store(folder).runs()
+    runs, _ = RunStore(folder).read_all()
     return max((point.step for run in runs for point in run.points), default=0)
 
 
 def the_run(folder: Path) -> Run:
-    (run,), problems = Store(folder).runs()
+    (run,), problems = RunStore(folder).read_all()
     assert not problems, problems
     assert run.result is not None, "the run has not ended"
     return run

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from badm.bench.environment import environment
+from badm.bench.engine.environment import environment
 
 
 def write(

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 
 from badm import BADM, Partition
-from badm.algorithm1 import Algorithm1
+from badm.paper.algorithm1 import Algorithm1
 
 STEPS = 200
 TOLERANCE = 1e-12

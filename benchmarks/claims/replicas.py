@@ -61,8 +61,8 @@ REPLICAS = Said(
     constants=(
         ("Over a link of 10 Mbit/s that is", "the link that is spoken of"),
         ("With K = 1 and SGD inside", "the setting that is spoken of"),
-        ("each rank, to 1e-12 in float64 (tests/test_consensus.py)", "that test"),
-        ("in every round, to 1e-12 in float64 (tests/test_consensus.py)", "that test"),
+        ("each rank, to 1e-12 in float64 (tests/distributed/test_consensus.py)", "that test"),
+        ("in every round, to 1e-12 in float64 (tests/distributed/test_consensus.py)", "that test"),
         ("With η = 1, averaging and SGD inside", "the setting that is spoken of"),
         ("have a memory, 1 − η, and", "algebra"),
         ("and at K = 1 that of", "the setting that is spoken of"),

@@ -76,7 +76,7 @@ THEORY = Said(
     ),
     sections=(
         ("### Statement", "the paper's theorem"),
-        ("### Proof", "algebra, checked by tests/test_theory.py"),
+        ("### Proof", "algebra, checked by tests/paper/test_theory.py"),
         ("### The start", "algebra"),
     ),
 )

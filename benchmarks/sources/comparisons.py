@@ -8,7 +8,7 @@ from collections.abc import Callable
 from statistics import mean, median
 from typing import Any
 
-from badm.bench.numbers import seconds
+from badm.bench.formatting import seconds
 from sources.files import count, results, word
 
 NODES, IMAGES, TEXT = "node-classification", "image-classification", "text-classification"

@@ -4,21 +4,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from badm import algorithm1, theory
-    from badm.consensus import Consensus
+    from badm.distributed.consensus import Consensus
+    from badm.distributed.ranks import RankLostError, RankMismatchError, init_process_group
+    from badm.distributed.sampler import DistributedBatchSampler
     from badm.groups import parameter_groups
     from badm.optimizer import BADM, penalties
-    from badm.partition import Partition, split
-    from badm.shards import Shards
+    from badm.paper import algorithm1, theory
+    from badm.paper.partition import Partition, split
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BADM",
     "Consensus",
+    "DistributedBatchSampler",
     "Partition",
-    "Shards",
+    "RankLostError",
+    "RankMismatchError",
     "algorithm1",
+    "init_process_group",
     "parameter_groups",
     "penalties",
     "split",
@@ -27,12 +31,17 @@ __all__ = [
 
 _WRITTEN_IN = {
     "BADM": "optimizer",
-    "Consensus": "consensus",
-    "Partition": "partition",
-    "Shards": "shards",
+    "Consensus": "distributed.consensus",
+    "DistributedBatchSampler": "distributed.sampler",
+    "Partition": "paper.partition",
+    "RankLostError": "distributed.ranks",
+    "RankMismatchError": "distributed.ranks",
+    "algorithm1": "paper",
+    "init_process_group": "distributed.ranks",
     "parameter_groups": "groups",
     "penalties": "optimizer",
-    "split": "partition",
+    "split": "paper.partition",
+    "theory": "paper",
 }
 
 

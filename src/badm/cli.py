@@ -75,7 +75,7 @@ def main() -> None:
         with stopping.signals(say=True):
             with stopping.at_once():
                 _require_extra()
-                from badm.commands.faults import usable_output
+                from badm.commands.exit_codes import usable_output
 
                 app = application()
             with usable_output():

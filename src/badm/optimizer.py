@@ -310,7 +310,7 @@ def _new_state(name: str, p: Tensor, index: int) -> State:
     metric = metrics.metric_for(name, p)
     shape = metric.buffer_shape(p)
     if shape != tuple(p.shape) and fsdp.is_sharded(p):
-        p = fsdp.whole_like(p)  # a buffer of another shape cannot be cut as the parameter is
+        p = fsdp.unsharded_like(p)  # a buffer of another shape cannot be cut as the parameter is
     if shape == tuple(p.shape):
         dual = torch.zeros_like(p, dtype=state_dtype(p))
     else:

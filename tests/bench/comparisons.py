@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from badm.bench.comparison import (
+from badm.bench.records.comparisons import (
+    Artifact,
     Comparison,
     Curve,
-    Exhibit,
     Interval,
-    MethodFacts,
-    Profile,
-    Row,
-    TaskFacts,
-    Test,
+    MethodInfo,
+    PairedTest,
+    PerformanceProfile,
+    ResultRow,
+    TaskInfo,
     Trial,
 )
 
@@ -58,7 +58,7 @@ METHODS = (
 )
 
 TASKS = (
-    TaskFacts(
+    TaskInfo(
         "digits",
         "Handwritten digits of scikit-learn, a network of two layers",
         "cpu",
@@ -71,7 +71,7 @@ TASKS = (
         False,
         ["1,797 pictures of 8 × 8 pixels."],
     ),
-    TaskFacts(
+    TaskInfo(
         "cgan-mnist",
         "A conditional GAN draws digits; two players take turns",
         "cpu",
@@ -83,7 +83,7 @@ TASKS = (
         0.12,
         False,
     ),
-    TaskFacts(
+    TaskInfo(
         "mlm-pretrain",
         HOSTILE,
         "smoke",
@@ -128,19 +128,19 @@ def comparison(
         ],
         tasks=facts,
         methods=[
-            MethodFacts(n, f"{n}, as it is known", family) for n, family, *_ in METHODS[:methods]
+            MethodInfo(n, f"{n}, as it is known", family) for n, family, *_ in METHODS[:methods]
         ],
         rows=[row for one in made for row in one.rows],
         curves=[curve for one in made for curve in one.curves],
         tried=[trial for one in made for trial in one.tried] if protocol == "tuned" else [],
-        profile=Profile(
+        profile=PerformanceProfile(
             taus,
             {
                 name: [min(1.0, max(0.0, _stairs(tau - METHODS[i][2] / 40 + 1))) for tau in taus]
                 for i, name in enumerate(names)
             },
         ),
-        exhibits=[exhibit for one in made for exhibit in one.exhibits],
+        artifacts=[artifact for one in made for artifact in one.exhibits],
         environment={
             "python": "3.11.9",
             "torch": "2.13.0+cpu",
@@ -156,11 +156,11 @@ def comparison(
     )
 
 
-def _task(index: int) -> TaskFacts:
+def _task(index: int) -> TaskInfo:
     base = TASKS[index % len(TASKS)]
     if index < len(TASKS):
         return base
-    return TaskFacts(**{**vars(base), "name": f"{base.name}-{index}", "description": "One more"})
+    return TaskInfo(**{**vars(base), "name": f"{base.name}-{index}", "description": "One more"})
 
 
 def _stairs(value: float) -> float:
@@ -171,18 +171,18 @@ class _Made:
     """All of one task."""
 
     def __init__(
-        self, task: TaskFacts, index: int, methods: int, seeds: int, points: int, protocol: str
+        self, task: TaskInfo, index: int, methods: int, seeds: int, points: int, protocol: str
     ) -> None:
         self.task, self.seeds, self.points, self.protocol = task, seeds, points, protocol
         self.random = np.random.default_rng(index)
-        self.rows: list[Row] = []
+        self.rows: list[ResultRow] = []
         self.curves: list[Curve] = []
         self.tried: list[Trial] = []
-        self.exhibits: list[Exhibit] = []
+        self.exhibits: list[Artifact] = []
         for number, (name, family, speed, quality) in enumerate(METHODS[:methods]):
             if family == "layer-wise":
                 self.rows.append(
-                    Row(
+                    ResultRow(
                         task.name,
                         name,
                         "cannot",
@@ -190,7 +190,7 @@ class _Made:
                     )
                 )
             elif name == "schedule-free" and task.name != "digits":
-                self.rows.append(Row(task.name, name, "missing", "it was not run"))
+                self.rows.append(ResultRow(task.name, name, "missing", "it was not run"))
             else:
                 self._trained(number, name, speed, quality)
 
@@ -221,7 +221,7 @@ class _Made:
         }
         if not diverged:
             row |= self._outcome(name, curves)
-        self.rows.append(Row(**row))
+        self.rows.append(ResultRow(**row))
         if task.name != "mlm-pretrain":
             self._search(name, lr, quality)
         self._exhibit(number, name)
@@ -266,7 +266,7 @@ class _Made:
             "train_loss": _interval([next(iter(c.losses.values()))[-1] for c in curves]),
         }
         if name != "adam":
-            outcome["compared"] = Test(
+            outcome["compared"] = PairedTest(
                 "adam",
                 round(outcome["test"].value - (0.95 if task.best == "high" else 0.1), 4),
                 min(1.0, 0.0004 * 3 ** len(name)),
@@ -304,16 +304,16 @@ class _Made:
             for step in (task.steps // 2, task.steps):
                 picture = _picture(number, step == task.steps)
                 self.exhibits.append(
-                    Exhibit(task.name, name, 0, step, "Digits drawn", picture=picture)
+                    Artifact(task.name, name, 0, step, "Digits drawn", picture=picture)
                 )
         if task.name.startswith("mlm"):
             text = f"I have watched this [mask] and it was awesome\n{name}: movie, film, one"
             self.exhibits.append(
-                Exhibit(task.name, name, 0, task.steps, "A filled blank", text=text + HOSTILE[:40])
+                Artifact(task.name, name, 0, task.steps, "A filled blank", text=text + HOSTILE[:40])
             )
 
 
-def _reached(curve: Curve, task: TaskFacts, target: float) -> tuple[float, float]:
+def _reached(curve: Curve, task: TaskInfo, target: float) -> tuple[float, float]:
     scores = curve.validation[task.score]
     for step, seconds, score in zip(curve.evaluated, curve.evaluated_seconds, scores, strict=True):
         if score >= target if task.best == "high" else score <= target:

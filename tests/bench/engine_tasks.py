@@ -14,19 +14,19 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from badm.bench import Method, Player, Range, Score, Splits, Task
-from badm.bench.exhibits import samples
+from badm.bench.engine.run import run
+from badm.bench.engine.training import RunOptions
 from badm.bench.method import (
+    OptimizerLike,
     OptimizerTrainer,
-    Problem,
     Setting,
-    StepsLikeAnOptimizer,
     Trainer,
+    TrainingSetup,
     optimizer_method,
-    trainable,
+    trainable_parameters,
 )
-from badm.bench.run import run
-from badm.bench.store import Config, Run, Store
-from badm.bench.training import Options
+from badm.bench.records.runs import Run, RunConfig, RunStore
+from badm.bench.tasks.scores.image_grids import sample_grid
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -35,7 +35,7 @@ def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Te
 
 
 class Noisy(Task):
-    """Randomness of all three kinds in the loss, BatchNorm, dropout, a sampled score, exhibits."""
+    """Randomness of all three kinds in the loss, BatchNorm, dropout, a sampled score, artifacts."""
 
     name = "noisy"
     description = "Three classes of noise"
@@ -43,7 +43,7 @@ class Noisy(Task):
     batch_size = 16
     steps = 40
     evaluate_every = 4
-    exhibit_at = (0.25, 1.0)
+    artifacts_at = (0.25, 1.0)
 
     def data(self) -> Splits:
         x, y = normal(150, 6), torch.arange(150) % 3
@@ -67,9 +67,9 @@ class Noisy(Task):
         accuracy = (logits.argmax(1) == y).double().mean().item()
         return {"accuracy": accuracy, "loss": cross_entropy(logits, y).item()}
 
-    def exhibits(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
+    def artifacts(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
         drawn = torch.randn(3).tolist()
-        return {"a picture": samples(torch.zeros(3, 1, 4, 4)), "a text": f"blättert {drawn}"}
+        return {"a picture": sample_grid(torch.zeros(3, 1, 4, 4)), "a text": f"blättert {drawn}"}
 
 
 class Line(Task):
@@ -109,7 +109,7 @@ class Fine(Line):
         model[0].weight.requires_grad_(False)
         return model
 
-    def start(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    def load_pretrained(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
         model[0].weight.copy_(weights["0.weight"])
 
 
@@ -215,8 +215,8 @@ class Momentum:
             buffer.copy_(saved)
 
 
-def _momentum(module: nn.Module, lr: float) -> StepsLikeAnOptimizer:
-    return Momentum(trainable(module), lr)
+def _momentum(module: nn.Module, lr: float) -> OptimizerLike:
+    return Momentum(trainable_parameters(module), lr)
 
 
 MOMENTUM = optimizer_method(
@@ -231,22 +231,22 @@ def variant(base: type[Task], **changed: Any) -> Task:
 
 def config_of(
     task: Task, method: Method = MOMENTUM, *, seed: int = 0, steps: int | None = None, **more: Any
-) -> Config:
+) -> RunConfig:
     setting = method.setting(more.pop("setting", {}))
     steps = steps or task.steps
     more.setdefault("method_version", method.identity)
-    return Config(task.name, "1", task.scale, steps, method.name, setting, seed, **more)
+    return RunConfig(task.name, "1", task.scale, steps, method.name, setting, seed, **more)
 
 
 def train(
     task: Task,
     folder: Path,
     method: Method = MOMENTUM,
-    options: Options | None = None,
+    options: RunOptions | None = None,
     **config: Any,
 ) -> Run:
     """A run as the engine does it."""
-    return run(config_of(task, method, **config), task, method, Store(folder), options)
+    return run(config_of(task, method, **config), task, method, RunStore(folder), options)
 
 
 def comparable(done: Run) -> dict[str, Any]:
@@ -254,7 +254,7 @@ def comparable(done: Run) -> dict[str, Any]:
     assert done.result is not None
     points = [{**asdict(point), "seconds": None} for point in done.points]
     return {
-        "config": done.config.plain(),
+        "config": done.config.to_dict(),
         "facts": done.facts,
         "points": points,
         "result": {**asdict(done.result), "seconds": None, "peak_bytes": None},
@@ -265,7 +265,7 @@ class Sabotaged(OptimizerTrainer):
     """Plain momentum, but in step 3 something happens to the module."""
 
     def __init__(self, module: nn.Module, lr: float) -> None:
-        super().__init__(Momentum(trainable(module), lr))
+        super().__init__(Momentum(trainable_parameters(module), lr))
         self.module, self.steps = module, 0
 
     def step(self, work: Any) -> float:
@@ -279,7 +279,7 @@ class Sabotaged(OptimizerTrainer):
 
 
 def method_of(trainer: type[Sabotaged], name: str = "sabotaged") -> Method:
-    def build(problem: Problem, setting: Setting) -> Trainer:
+    def build(problem: TrainingSetup, setting: Setting) -> Trainer:
         return trainer(problem.module, **setting)
 
     return Method(name, "", "peer", build, {"lr": 0.01}, {})

@@ -24,11 +24,10 @@ from layer_wise import Idle
 from ranks import on_ranks
 from torch import Tensor, nn
 
-from badm.bench.environment import packages
-from badm.bench.method import Method, Problem, Trainer, trainable
+from badm.bench.method import Method, Trainer, TrainingSetup, package_versions, trainable_parameters
 from badm.bench.methods import METHODS, find
 from badm.bench.methods.replicas import MODES
-from badm.bench.store import ENGINE
+from badm.bench.records.runs import ENGINE
 
 TABLE = Path(__file__).with_name("fingerprints.json")
 # Bases are chosen anew every ten steps.
@@ -130,7 +129,7 @@ class Pull:
 
     def _pull(self, part: int, add: bool = False) -> float:
         loss = 0.0
-        for number, p in enumerate(trainable(self.module)):
+        for number, p in enumerate(trainable_parameters(self.module)):
             draw = tensor(p.shape, self.step, part + 2 * self.rank, number)
             g = draw + 0.3 * torch.sin(p.detach())
             if isinstance(self.module, Dying) and self.step >= STEPS:
@@ -165,12 +164,16 @@ def fingerprint(method: Method, setting: dict[str, Any], noise: float = 0.0) -> 
         modules: list[type[nn.Module]] = [Layers]
         modules += [Wide, Dying] if method.name not in ("soap", "shampoo") else []
         modules += [LongSides] if method.family == "badm" else []
-        problems = [Problem(kind(), LONG if kind is Dying else STEPS) for kind in modules]
+        problems = [TrainingSetup(kind(), LONG if kind is Dying else STEPS) for kind in modules]
     return [v for problem in problems for v in _values(method, setting, problem, noise=noise)]
 
 
 def _values(
-    method: Method, setting: dict[str, Any], problem: Problem, rank: int = 0, noise: float = 0.0
+    method: Method,
+    setting: dict[str, Any],
+    problem: TrainingSetup,
+    rank: int = 0,
+    noise: float = 0.0,
 ) -> Iterator[float]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # for methods that draw their first weights
@@ -182,7 +185,7 @@ def _values(
         if step % 4 == 0 and step < STEPS:
             yield loss
     yield from of_weights(problem.module)
-    with trainer.evaluating():
+    with trainer.evaluation_weights():
         yield from of_weights(problem.module)
 
 
@@ -205,7 +208,7 @@ def _on_this_rank() -> dict[str, list[float]]:
         method = find(name)
         given = {option: value for option, value in ON_RANKS.items() if option in method.defaults}
         setting = method.setting(given)
-        found[name] = list(_values(method, setting, Problem(Layers(), STEPS), rank))
+        found[name] = list(_values(method, setting, TrainingSetup(Layers(), STEPS), rank))
     return found
 
 
@@ -230,10 +233,10 @@ def engine() -> list[float]:
     assert done.result is not None
     assert done.result.test is not None
     losses = [loss for point in done.points for loss in (point.losses or {}).values()]
-    return [*losses, *done.readings("error")[1], done.result.test["error"]]
+    return [*losses, *done.validation_curve("error")[1], done.result.test["error"]]
 
 
-def perceptron(method: Method) -> Problem:
+def perceptron(method: Method) -> TrainingSetup:
     """Two classes, and a network of the kind that a layer-wise method trains."""
     activation = nn.Sigmoid if method.name == "sigmoid-admm" else nn.ReLU
     module = nn.Sequential(nn.Linear(3, 5), activation(), nn.Linear(5, 4), activation())
@@ -241,7 +244,7 @@ def perceptron(method: Method) -> Problem:
     filled(module)
     x, y = tensor((12, 3), 7), torch.arange(12) % 2
     x[:, 0] += y
-    return Problem(module, STEPS, 2, supervised=lambda: (x, y))
+    return TrainingSetup(module, STEPS, 2, supervised=lambda: (x, y))
 
 
 @dataclass(frozen=True)
@@ -266,7 +269,9 @@ def names() -> list[str]:
 def now(name: str, setting: dict[str, Any] | None = None) -> Known:
     """What the table should say; with a setting that it has, if one is given."""
     if name == "engine":
-        return Known(str(ENGINE), f"torch {packages()['torch'].partition('+')[0]}", engine())
+        return Known(
+            str(ENGINE), f"torch {package_versions()['torch'].partition('+')[0]}", engine()
+        )
     method = find(name)
     defaults = method.setting({})
     return Known(

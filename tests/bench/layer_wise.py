@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from badm.bench.method import Method, Problem, Trainer
+from badm.bench.method import Method, Trainer, TrainingSetup
 from badm.bench.methods.perceptron import Perceptron, perceptron
 
 
@@ -40,10 +40,10 @@ def problem_of(
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
     epoch_steps: int = 3,
-) -> Problem:
+) -> TrainingSetup:
     x, y = samples(count, sizes[0], sizes[-1], seed)
     module = network(sizes, activation, seed).to(dtype)
-    return Problem(module, 30, epoch_steps, supervised=lambda: (x.to(dtype), y))
+    return TrainingSetup(module, 30, epoch_steps, supervised=lambda: (x.to(dtype), y))
 
 
 def mlp_of(*args: Any, activation: type[nn.Module] = nn.ReLU, **options: Any) -> Perceptron:

@@ -15,8 +15,8 @@ if __name__ == "__main__":
     time.time = lambda: real() + off
     os.dup2(os.open("said", os.O_WRONLY | os.O_CREAT), 2)
 
-    from badm.bench import search
+    from badm.bench.compare import search
     from badm.cli import main
 
-    search.SEEN_SECONDS, search.STALE_SECONDS = 0.5, 5.0
+    search.HEARTBEAT_SECONDS, search.STALE_SECONDS = 0.5, 5.0
     main()

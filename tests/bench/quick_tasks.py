@@ -35,7 +35,7 @@ class Side(Task):
     steps = 12
     evaluate_every = 2
     target = 0.7
-    paper = Paper(lr=0.05, figures={"adam": 0.75})
+    paper = Paper(lr=0.05, scores={"adam": 0.75})
     taken = 0
 
     def data(self) -> Splits:
@@ -78,7 +78,7 @@ class Side(Task):
 class Later(Side):
     """Says which weights it starts from."""
 
-    def start(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    def load_pretrained(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
         said("start", *weights["weight"].flatten().tolist())
         model.load_state_dict(dict(weights))
 

@@ -36,13 +36,13 @@ from badm.bench.data import (
     flowers102,
     graphs,
     idx,
+    image_files,
     images,
     matlab,
     photographs,
-    pictures,
     reviews,
     smiles,
-    words,
+    text_encoding,
 )
 
 HUGE = 10**12
@@ -499,14 +499,14 @@ def test_a_picture_that_claims_more_than_it_holds_is_refused(tmp_path: Path, how
     content, what = PICTURES[how]
     file = tmp_path / "image.jpg"
     file.write_bytes(content)
-    with refused(pictures.PictureError, str(file), what):
-        pictures.read(file, 4, 4)
+    with refused(image_files.ImageFileError, str(file), what):
+        image_files.read(file, 4, 4)
 
 
 def test_a_picture_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "image.jpg")
-    with refused(pictures.PictureError, "must be a file"):
-        pictures.original_size(tmp_path / "image.jpg")
+    with refused(image_files.ImageFileError, "must be a file"):
+        image_files.original_size(tmp_path / "image.jpg")
 
 
 # Lines
@@ -775,11 +775,11 @@ def test_a_cache_of_words_that_lies_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BADM_CACHE", str(tmp_path))
-    form = words.Form(size=5, length=3)
-    known, numbers = words.encoded(["a film"], ["a film"], form)
+    form = text_encoding.EncodingOptions(size=5, length=3)
+    known, numbers = text_encoding.encode_cached(["a film"], ["a film"], form)
     (kept,) = tmp_path.glob("words-*.npz")
     npz(kept, {"words": npy(), "numbers": npy((HUGE,))})
-    again, same = words.encoded(["a film"], ["a film"], form)
+    again, same = text_encoding.encode_cached(["a film"], ["a film"], form)
     assert again == known
     assert torch.equal(same, numbers)
 

@@ -15,10 +15,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from badm import cli
-from badm.bench.plan import Plan, ProtocolError, read_record
-from badm.bench.protocol import Comparing
-from badm.bench.store import Store
-from badm.commands.options import chosen_methods
+from badm.bench.compare.protocol import ComparisonRunner
+from badm.bench.errors import ProtocolError
+from badm.bench.records.plans import Plan, read_record
+from badm.bench.records.runs import RunStore
+from badm.commands.options import parse_methods
 
 # A task of milliseconds; cases change a line of it.
 TASK = """
@@ -162,7 +163,7 @@ def test_a_value_that_cannot_be_is_a_usage_error_before_any_work(
 
 
 def test_a_method_named_twice_counts_once() -> None:
-    assert chosen_methods("adam,adam, sgd,sg*,adam") == ("adam", "sgd", "sgd-momentum", "sgd-sigma")
+    assert parse_methods("adam,adam, sgd,sg*,adam") == ("adam", "sgd", "sgd-momentum", "sgd-sigma")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,7 @@ def test_a_plan_of_no_comparison_is_refused(
 ) -> None:
     plan = Plan(**{"tasks": ("one.py",), "methods": ("sgd",), **changed})
     with pytest.raises(ProtocolError, match=re.escape(words)):
-        Comparing(plan, Store("runs"))
+        ComparisonRunner(plan, RunStore("runs"))
     assert not list(here.glob("runs/*.db"))
 
 
@@ -306,11 +307,11 @@ def test_a_faulty_task_is_told_before_training(here: Path, old: str, new: str, w
 
 
 LATER = [
-    ("remark", "self, figures", "5", "remark must return a text, got int"),
-    ("remark", "self, figures", "None", "remark must return a text, got None"),
-    ("exhibits", "self, model, splits", "['x']", "exhibits must be a dict of pictures and texts"),
-    ("exhibits", "self, model, splits", "{5: 'x'}", "a short text for every title, got int"),
-    ("exhibits", "self, model, splits", "{'x': 5}", "exhibits 'x' must be a picture (PNG bytes)"),
+    ("warning", "self, figures", "5", "remark must return a text, got int"),
+    ("warning", "self, figures", "None", "remark must return a text, got None"),
+    ("artifacts", "self, model, splits", "['x']", "artifacts must be a dict of pictures and texts"),
+    ("artifacts", "self, model, splits", "{5: 'x'}", "a short text for every title, got int"),
+    ("artifacts", "self, model, splits", "{'x': 5}", "artifacts 'x' must be a picture (PNG bytes)"),
 ]
 
 
@@ -329,11 +330,11 @@ TEXTS = ["made [/b]", "[red]", "\\[", ":bug:", "σ \U0001f388", "\udcff", "\ud80
 
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)
 def test_any_text_of_a_task_is_kept_as_it_is(here: Path, text: str) -> None:
-    """In its description, notes, remarks and exhibits, but for halves of characters."""
+    """In its description, notes, remarks and artifacts, but for halves of characters."""
     source = TASK.replace(STATED, f"{STATED}    description = {text!a}\n")
     source = source.replace(SPLITS, f"{SPLITS[:-1]}, notes=({text!a},))")
-    source += f"\n    def remark(self, figures): return {text!a}\n"
-    source += f"\n    def exhibits(self, model, splits): return {{{text!a}: {text!a}}}\n"
+    source += f"\n    def warning(self, figures): return {text!a}\n"
+    source += f"\n    def artifacts(self, model, splits): return {{{text!a}: {text!a}}}\n"
     (here / "one.py").write_text(source)
     result = badm(*RUN, "--json")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -341,7 +342,7 @@ def test_any_text_of_a_task_is_kept_as_it_is(here: Path, text: str) -> None:
     assert shown["result"]["message"] == text
     lines = [json.loads(line) for line in Path(shown["path"]).read_text("utf-8").splitlines()]
     assert (lines[0]["facts"]["description"], lines[0]["facts"]["notes"]) == (text, [text])
-    assert [list(line["exhibits"]) for line in lines if "exhibits" in line] == [[text]]
+    assert [list(line["artifacts"]) for line in lines if "artifacts" in line] == [[text]]
 
 
 def test_scores_that_are_nan_are_a_result(here: Path) -> None:
@@ -400,7 +401,9 @@ def test_a_result_in_greek_is_printed_in_any_encoding(
     here: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
 ) -> None:
     source = TASK.replace('"error"', '"‖σ‖ [/b]"')
-    (here / "one.py").write_text(f'{source}\n    def remark(self, figures): return "漢字 σ [/b]"\n')
+    (here / "one.py").write_text(
+        f'{source}\n    def warning(self, figures): return "漢字 σ [/b]"\n'
+    )
     lines = printed(monkeypatch, *RUN, encoding=encoding).decode(encoding).splitlines()
     assert len(lines) == 5
     assert re.search(r"^.. (σ|sigma) \[/b\]$", lines[3])
@@ -441,7 +444,7 @@ def test_a_picture_that_cannot_be_written_is_a_sentence(here: Path, name: str) -
 def test_a_comparison_of_a_file_whose_name_is_not_utf_8_can_be_reported(here: Path) -> None:
     source = os.fsdecode(b"na\xffme.py")
     Path(source).write_text(TASK)
-    record = Comparing(Plan((source,), ("sgd",), reference="sgd"), Store("runs")).record
-    record.write(Store("runs"))
+    record = ComparisonRunner(Plan((source,), ("sgd",), reference="sgd"), RunStore("runs")).record
+    record.write(RunStore("runs"))
     (path,) = here.glob("runs/comparisons/*.json")
     assert read_record(path).plan.tasks == ("na?me.py",)

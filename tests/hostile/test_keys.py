@@ -16,16 +16,18 @@ from typing import Any
 import pytest
 import torch
 
-from badm.bench import data_files, environment, methods, tasks
+from badm.bench import methods, tasks
 from badm.bench.data import DATASETS
-from badm.bench.data_files import identity
-from badm.bench.environment import CHANGED, commit_of
-from badm.bench.faults import TaskError
-from badm.bench.plan import Plan
-from badm.bench.run import run
-from badm.bench.store import Config, Store, StoreError, read
+from badm.bench.engine import environment
+from badm.bench.engine.environment import CHANGED, commit_of
+from badm.bench.engine.run import run
+from badm.bench.errors import StoreError, TaskError
+from badm.bench.method import package_versions
+from badm.bench.records.plans import Plan
+from badm.bench.records.runs import RunConfig, RunStore, read_run
 from badm.bench.task import Task
-from badm.bench.tasks import Found, find
+from badm.bench.tasks import FoundTask, by_dataset, data_identity, find
+from badm.bench.tasks.data_identity import identity
 
 TASK = """
 import torch
@@ -203,7 +205,7 @@ def test_what_a_run_imports_later_is_of_the_version_it_is_filed_under(tmp_path: 
     path = written(tmp_path, {"my_task.py": LAZY, "side.py": "SIZE = 3"})
     found = find(path)
     written(tmp_path, {"side.py": "SIZE = 4"})
-    run(config_of(found), found.task, methods.find("sgd"), Store(tmp_path / "runs"))
+    run(config_of(found), found.task, methods.find("sgd"), RunStore(tmp_path / "runs"))
     assert found.task.seen == 3  # type: ignore[attr-defined]
     assert find(path).version != found.version
 
@@ -216,7 +218,7 @@ def test_neighbours_of_the_same_name_in_two_folders_are_kept_apart(tmp_path: Pat
         found.append(find(path))
     for one, number in zip([*found, *found], (3, 4, 3, 4), strict=True):
         folder = tmp_path / f"runs{number}"
-        run(config_of(one), one.task, methods.find("sgd"), Store(folder))
+        run(config_of(one), one.task, methods.find("sgd"), RunStore(folder))
         assert one.task.seen == number  # type: ignore[attr-defined]
         (folder / "one").rename(tmp_path / f"done{len(list(tmp_path.glob('done*')))}")
 
@@ -284,7 +286,7 @@ def test_a_neighbour_that_cannot_be_imported_is_an_error_of_the_task(
     assert find(path).task.steps == 5
 
 
-def config_of(found: Found, **more: Any) -> Config:
+def config_of(found: FoundTask, **more: Any) -> RunConfig:
     return found.config(methods.find("sgd"), {"lr": 0.1}, 0, **more)
 
 
@@ -337,7 +339,7 @@ def test_a_changed_data_file_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object], old: bool
 ) -> None:
     if old:  # so that the cache takes part
-        monkeypatch.setattr(data_files, "SETTLED_SECONDS", -1.0)
+        monkeypatch.setattr(data_identity, "SETTLED_SECONDS", -1.0)
     task = with_files(tmp_path, here("data.csv"), {"data.csv": "1,2,3"})
     before = identity(task)
     assert before == identity(task) != ""
@@ -379,7 +381,7 @@ def test_equal_data_in_another_place_are_the_same(tmp_path: Path) -> None:
     )
     settled(tmp_path / "here" / "data" / "a" / "1", 1e8)
     assert identity(first) == identity(second)
-    one, two = (Found("", task, "1", None, tmp_path) for task in (first, second))
+    one, two = (FoundTask("", task, "1", None, tmp_path) for task in (first, second))
     assert config_of(one).key == config_of(two).key
 
 
@@ -462,15 +464,15 @@ def test_a_dataset_that_is_not_in_the_catalogue_is_named(tmp_path: Path) -> None
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The data files that were read, one after the other."""
     seen: list[Path] = []
-    original = data_files.sha256
+    original = data_identity.sha256
 
     def sha256(path: Path) -> str:
         seen.append(path)
         return original(path)
 
-    monkeypatch.setattr(data_files, "sha256", sha256)
-    monkeypatch.setattr(data_files, "SETTLED_SECONDS", -1.0)
-    data_files._kept.cache_clear()
+    monkeypatch.setattr(data_identity, "sha256", sha256)
+    monkeypatch.setattr(data_identity, "SETTLED_SECONDS", -1.0)
+    data_identity._kept.cache_clear()
     return seen
 
 
@@ -479,7 +481,7 @@ def test_files_are_read_once_for_all_processes(
 ) -> None:
     task = with_files(tmp_path, here("data.csv"), {"data.csv": "1,2,3"})
     before = identity(task)
-    data_files._kept.cache_clear()  # as in another process
+    data_identity._kept.cache_clear()  # as in another process
     assert identity(task) == before
     assert len(reads) == 1
     assert len(list(cache.iterdir())) == 1
@@ -493,7 +495,7 @@ def test_a_damaged_cache_is_not_believed(
     before = identity(task)
     (kept,) = cache.iterdir()
     kept.write_bytes(content)
-    data_files._kept.cache_clear()
+    data_identity._kept.cache_clear()
     assert identity(task) == before
     assert len(reads) == 2
 
@@ -510,7 +512,7 @@ def test_without_a_cache_files_are_read_once_in_a_process(
 def test_a_file_that_was_just_written_is_read_every_time(
     tmp_path: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_files, "SETTLED_SECONDS", 3600.0)
+    monkeypatch.setattr(data_identity, "SETTLED_SECONDS", 3600.0)
     task = with_files(tmp_path, here("data.csv"), {"data.csv": "1,2,3"})
     assert identity(task) == identity(task)
     assert len(reads) == 2
@@ -520,14 +522,14 @@ def test_a_file_that_changes_while_it_is_read_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = with_files(tmp_path, here("data.csv"), {"data.csv": "1,2,3"})
-    original = data_files.sha256
+    original = data_identity.sha256
 
     def sha256(path: Path) -> str:
         found = original(path)
         path.write_text("1,2,3,4")
         return found
 
-    monkeypatch.setattr(data_files, "sha256", sha256)
+    monkeypatch.setattr(data_identity, "sha256", sha256)
     with pytest.raises(TaskError, match=r"data.csv was changed while it was read"):
         identity(task)
 
@@ -538,7 +540,7 @@ def test_data_that_change_before_they_are_loaded_end_the_run(tmp_path: Path) -> 
     config = config_of(found)
     (tmp_path / "data.csv").write_text("1,2,4")
     with pytest.raises(TaskError, match="task one: its data files have been changed meanwhile"):
-        run(config, task, methods.find("sgd"), Store(tmp_path / "runs"))
+        run(config, task, methods.find("sgd"), RunStore(tmp_path / "runs"))
     with pytest.raises(TaskError, match=r"the data of .* were changed while"):
         find(str(tmp_path / "my_task.py")).confirm(config)
     found.confirm(config)
@@ -556,7 +558,7 @@ def test_relative_paths_are_meant_from_where_the_command_was_given(
         "__import__('os').chdir('else')\n        return",
     )
     found = find(written(tmp_path, {"my_task.py": text, "data.csv": "1,2,3"}))
-    done = run(config_of(found), found.task, methods.find("sgd"), Store(tmp_path / "runs"))
+    done = run(config_of(found), found.task, methods.find("sgd"), RunStore(tmp_path / "runs"))
     assert Path.cwd() == tmp_path / "else"
     assert done.result is not None
     assert done.result.status == "finished"
@@ -564,8 +566,8 @@ def test_relative_paths_are_meant_from_where_the_command_was_given(
 
 # Made by the first version that had keys.
 OLD = {
-    "0c0a2d1b92146674": Config("digits", "1", "cpu", 300, "adam", {"lr": 1e-3}, 0),
-    "7ae9b90d24a3f9a8": Config(
+    "0c0a2d1b92146674": RunConfig("digits", "1", "cpu", 300, "adam", {"lr": 1e-3}, 0),
+    "7ae9b90d24a3f9a8": RunConfig(
         "größe",
         "1",
         "smoke",
@@ -590,11 +592,11 @@ def as_before(config: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("key", "config"), OLD.items())
-def test_old_configurations_keep_their_keys(key: str, config: Config) -> None:
+def test_old_configurations_keep_their_keys(key: str, config: RunConfig) -> None:
     assert config.key == key
-    plain = as_before(config.plain())
+    plain = as_before(config.to_dict())
     assert not set(LATER) & set(plain)
-    assert Config.of(json.loads(json.dumps(plain))) == config
+    assert RunConfig.from_dict(json.loads(json.dumps(plain))) == config
 
 
 def test_the_plan_of_an_old_comparison_keeps_its_key() -> None:
@@ -604,18 +606,18 @@ def test_the_plan_of_an_old_comparison_keeps_its_key() -> None:
 
 
 @pytest.fixture
-def line(tmp_path: Path) -> Found:
+def line(tmp_path: Path) -> FoundTask:
     return find(written(tmp_path, {"my_task.py": ALONE}))
 
 
-def test_an_old_run_is_shown_and_not_reused(tmp_path: Path, line: Found) -> None:
+def test_an_old_run_is_shown_and_not_reused(tmp_path: Path, line: FoundTask) -> None:
     """As a version without method versions left it."""
-    store, sgd = Store(tmp_path / "runs"), methods.find("sgd")
+    store, sgd = RunStore(tmp_path / "runs"), methods.find("sgd")
     config = config_of(line)
     new = run(config, line.task, sgd, store)
-    old = Config.of(as_before(config.plain()))
+    old = RunConfig.from_dict(as_before(config.to_dict()))
     first, _, rest = new.path.read_bytes().partition(b"\n")
-    header = {**json.loads(first), "key": old.key, "config": as_before(config.plain())}
+    header = {**json.loads(first), "key": old.key, "config": as_before(config.to_dict())}
     del header["environment"]["commit"]
     path = store.path(old)
     assert path != new.path
@@ -623,20 +625,20 @@ def test_an_old_run_is_shown_and_not_reused(tmp_path: Path, line: Found) -> None
     new.path.unlink()
     before = path.read_bytes()
 
-    found, problems = store.runs()
+    found, problems = store.read_all()
     assert not problems
     assert [one.config for one in found] == [old]
     assert found[0].result == new.result
     again = run(config, line.task, sgd, store)
     assert again.path == new.path
     assert path.read_bytes() == before
-    assert len(store.runs()[0]) == 2
+    assert len(store.read_all()[0]) == 2
 
 
 def test_a_new_field_that_was_tampered_with_does_not_fit_its_key(
-    tmp_path: Path, line: Found
+    tmp_path: Path, line: FoundTask
 ) -> None:
-    store = Store(tmp_path / "runs")
+    store = RunStore(tmp_path / "runs")
     done = run(config_of(line), line.task, methods.find("sgd"), store)
     for change in ({"method_version": "2"}, {"data": "x"}, {"threads": 3}, {"engine": 9}):
         first, _, rest = done.path.read_bytes().partition(b"\n")
@@ -645,7 +647,7 @@ def test_a_new_field_that_was_tampered_with_does_not_fit_its_key(
         other = tmp_path / done.path.name
         other.write_bytes(json.dumps(header).encode() + b"\n" + rest)
         with pytest.raises(StoreError, match="does not fit its key"):
-            read(other)
+            read_run(other)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -662,25 +664,27 @@ def test_text_that_no_file_can_hold_is_in_no_key(value: str) -> None:
 
 @pytest.mark.parametrize("setting", [3, "ab", [1], None, True])
 def test_a_run_file_with_something_else_for_settings_is_named(
-    tmp_path: Path, line: Found, setting: Any
+    tmp_path: Path, line: FoundTask, setting: Any
 ) -> None:
-    done = run(config_of(line), line.task, methods.find("sgd"), Store(tmp_path / "runs"))
+    done = run(config_of(line), line.task, methods.find("sgd"), RunStore(tmp_path / "runs"))
     first, _, rest = done.path.read_bytes().partition(b"\n")
     header = json.loads(first)
     header["config"]["setting"] = setting
     done.path.write_bytes(json.dumps(header).encode() + b"\n" + rest)
     with pytest.raises(StoreError, match=r"not as a run file should be|does not fit"):
-        read(done.path)
+        read_run(done.path)
 
 
 @pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_a_run_file_with_such_a_number_is_named(tmp_path: Path, line: Found, token: str) -> None:
-    done = run(config_of(line), line.task, methods.find("sgd"), Store(tmp_path / "runs"))
+def test_a_run_file_with_such_a_number_is_named(
+    tmp_path: Path, line: FoundTask, token: str
+) -> None:
+    done = run(config_of(line), line.task, methods.find("sgd"), RunStore(tmp_path / "runs"))
     text = done.path.read_text()
     done.path.write_text(text.replace('"setting": {"lr": 0.1', f'"setting": {{"lr": {token}'))
     assert done.path.read_text() != text
     with pytest.raises(StoreError, match=r"lr (of sgd )?must be a finite number") as told:
-        read(done.path)
+        read_run(done.path)
     assert str(told.value).startswith(str(done.path))
 
 
@@ -694,9 +698,9 @@ def test_a_run_file_with_such_a_number_is_named(tmp_path: Path, line: Found, tok
     ],
 )
 def test_a_changed_method_is_not_taken_for_the_old_one(
-    tmp_path: Path, line: Found, change: dict[str, Any]
+    tmp_path: Path, line: FoundTask, change: dict[str, Any]
 ) -> None:
-    store, sgd = Store(tmp_path / "runs"), methods.find("sgd")
+    store, sgd = RunStore(tmp_path / "runs"), methods.find("sgd")
     other = replace(sgd, **change)
     first = run(config_of(line), line.task, sgd, store)
     config = line.config(other, {"lr": 0.1}, 0)
@@ -726,11 +730,11 @@ def test_another_release_of_a_package_is_another_method(
     method = methods.find(name)
     before = method.identity
     assert method.package == package
-    released = {**environment.packages(), package: "99.1+cu130"}
-    monkeypatch.setattr("badm.bench.method.packages", lambda: released)
+    released = {**package_versions(), package: "99.1+cu130"}
+    monkeypatch.setattr("badm.bench.method.package_versions", lambda: released)
     assert method.identity != before
     assert method.identity.endswith(f"{package} 99.1")
-    monkeypatch.setattr("badm.bench.method.packages", dict)
+    monkeypatch.setattr("badm.bench.method.package_versions", dict)
     assert method.identity.endswith(f"{package} missing")
 
 
@@ -742,20 +746,22 @@ def test_of_replicas_both_parts_have_a_version() -> None:
 
 
 def test_a_run_with_other_threads_is_another_run_and_cannot_be_filed_as_this_one(
-    tmp_path: Path, line: Found
+    tmp_path: Path, line: FoundTask
 ) -> None:
     config = config_of(line)
     two = config_of(line, threads=2)
     assert two.key != config.key
     assert torch.get_num_threads() == 1
     with pytest.raises(ValueError, match="is to have 2 threads, and torch has 1"):
-        run(two, line.task, methods.find("sgd"), Store(tmp_path / "runs"))
-    assert Store(tmp_path / "runs").runs() == ([], [])
+        run(two, line.task, methods.find("sgd"), RunStore(tmp_path / "runs"))
+    assert RunStore(tmp_path / "runs").read_all() == ([], [])
 
 
 def test_every_task_of_ours_says_which_dataset_it_reads() -> None:
     named = {name: make("cpu").dataset_name for name, make in tasks.TASKS.items()}
-    assert named == {task: one.name for one in DATASETS for task in one.tasks} | {"digits": ""}
+    assert named == {task: one.name for one in DATASETS for task in by_dataset()[one.name]} | {
+        "digits": ""
+    }
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -844,9 +850,9 @@ def test_the_repository_of_somebody_elses_project_is_not_ours(checkout: Path) ->
     assert commit_of(inside) is None
 
 
-def test_a_run_tells_commit_and_processor(tmp_path: Path, line: Found) -> None:
-    done = run(config_of(line), line.task, methods.find("sgd"), Store(tmp_path / "runs"))
-    told = read(done.path).environment
+def test_a_run_tells_commit_and_processor(tmp_path: Path, line: FoundTask) -> None:
+    done = run(config_of(line), line.task, methods.find("sgd"), RunStore(tmp_path / "runs"))
+    told = read_run(done.path).environment
     assert told["commit"] == environment.commit()
     assert told["processor"] == environment.processor() != ""
 
@@ -950,7 +956,7 @@ def test_a_task_of_ours_opens_no_data_that_do_not_count(
         task.data()
     finally:
         listening = False  # a hook cannot be removed
-    files = {str(path.absolute()) for _, path in data_files._of_dataset(task.dataset_name)}
+    files = {str(path.absolute()) for _, path in data_identity._of_dataset(task.dataset_name)}
     read_there = {path for path in opened if path.startswith(str(badm_data.absolute()) + os.sep)}
     assert read_there
     assert read_there <= files

@@ -25,33 +25,42 @@ from sqlalchemy import create_engine, text
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from badm.bench import Score, Splits, Task, exhibit_files, exhibits, schema
-from badm.bench.comparison import (
+from badm.bench import Score, Splits, Task
+from badm.bench.analysis.summaries import summarise
+from badm.bench.compare.database import file_url
+from badm.bench.compare.protocol import ComparisonRunner
+from badm.bench.compare.search import SearchDatabase
+from badm.bench.engine.evaluation import Evaluator
+from badm.bench.engine.journal import RunJournal
+from badm.bench.engine.task_data import load_splits
+from badm.bench.engine.training import TrainingState
+from badm.bench.errors import StoreError, TaskError
+from badm.bench.files import load_tensors
+from badm.bench.records import artifact_files, schema
+from badm.bench.records.comparisons import (
     Comparison,
-    MethodFacts,
-    TaskFacts,
+    MethodInfo,
+    TaskInfo,
     Trial,
     from_json,
     to_json,
 )
-from badm.bench.database import file_url
-from badm.bench.faults import TaskError
-from badm.bench.journal import Journal
-from badm.bench.judge import Judge
-from badm.bench.loading import splits_of
-from badm.bench.plan import Entry, Plan, Record, latest_record, read_record
-from badm.bench.protocol import Comparing
-from badm.bench.report import console_table, figures, markdown, write_page
-from badm.bench.search import Book
-from badm.bench.store import Config, Point, Store, StoreError, header, line, load_tensors
-from badm.bench.store import Result as Ended
-from badm.bench.summarise import summarise
-from badm.bench.training import State
+from badm.bench.records.plans import (
+    ComparisonRecord,
+    MethodRecord,
+    Plan,
+    latest_record,
+    read_record,
+)
+from badm.bench.records.runs import RunConfig, RunStore, TrajectoryPoint, header, json_line
+from badm.bench.records.runs import RunResult as Ended
+from badm.bench.report import console_table, draw_figures, markdown, write_page
+from badm.bench.tasks.scores import image_grids
 from badm.cli import application
-from badm.commands.output import write_outputs
+from badm.commands.output_files import write_outputs
 
 PLAN = Plan(("toy",), ("sgd", "adam"), trials=2, seeds=1, reference="sgd")
-TASK = TaskFacts("toy", "a toy", "cpu", "accuracy", "high", True, 20, 4, 0.8, synthetic=False)
+TASK = TaskInfo("toy", "a toy", "cpu", "accuracy", "high", True, 20, 4, 0.8, synthetic=False)
 ENVIRONMENT = {"python": "3.11", "cores": 2, "packages": {"torch": "2.9"}}
 FACTS = {"description": "a toy", "score": {"name": "accuracy"}, "synthetic": True, "notes": ["n"]}
 SECRET = "the secret of another folder"
@@ -80,35 +89,37 @@ def picture(size: tuple[int, int] = (6, 4), mode: str = "RGB", form: str = "PNG"
     return file.getvalue()
 
 
-def config(method: str) -> Config:
-    return Config("toy", "1", "cpu", 20, method, {"lr": 0.1}, 0)
+def config(method: str) -> RunConfig:
+    return RunConfig("toy", "1", "cpu", 20, method, {"lr": 0.1}, 0)
 
 
 def lines(method: str) -> list[dict[str, Any]]:
     """A run file with everything in it that one can have, as plain data."""
     shown = {"samples": "20-0.png", "words": "20-1.txt"}
     points = [
-        Point(0, 0.0, 0.0, validation={"accuracy": 0.5, "loss": 2.0}),
-        Point(10, 1.0, 10.0, losses={"model": 1.0}),
-        Point(20, 2.0, 20.0, validation={"accuracy": 0.9, "loss": 1.0}),
-        Point(20, 2.0, 20.0, exhibits=shown),
+        TrajectoryPoint(0, 0.0, 0.0, validation={"accuracy": 0.5, "loss": 2.0}),
+        TrajectoryPoint(10, 1.0, 10.0, losses={"model": 1.0}),
+        TrajectoryPoint(20, 2.0, 20.0, validation={"accuracy": 0.9, "loss": 1.0}),
+        TrajectoryPoint(20, 2.0, 20.0, exhibits=shown),
     ]
     figures = {"accuracy": 0.9, "loss": 1.0}
     result = Ended("finished", 20, "", 0.9, figures, figures, 2.0, 20.0, "ab", "cd", 1000, 8)
     content = header(config(method), ENVIRONMENT, FACTS)
-    content += b"".join(line(asdict(point)) for point in points)
-    return [json.loads(text) for text in (content + line({"result": asdict(result)})).splitlines()]
+    content += b"".join(json_line(asdict(point)) for point in points)
+    return [
+        json.loads(text) for text in (content + json_line({"result": asdict(result)})).splitlines()
+    ]
 
 
-def record() -> Record:
-    def entry(method: str) -> Entry:
+def record() -> ComparisonRecord:
+    def entry(method: str) -> MethodRecord:
         tried = [Trial("toy", method, i, {"lr": 10.0**-i}, "finished", 0.9) for i in range(2)]
         tried[0] = replace(tried[0], steps_to_target=math.inf)
         own = config(method)
-        return Entry("toy", method, {"lr": 0.1}, ["lr"], ["lr"], tried, {0: own}, {}, 0.9)
+        return MethodRecord("toy", method, {"lr": 0.1}, ["lr"], ["lr"], tried, {0: own}, {}, 0.9)
 
-    methods = [MethodFacts(name, "a method", "keras") for name in PLAN.methods]
-    return Record(PLAN, "2026-01-01", [TASK], methods, [entry("sgd"), entry("adam")])
+    methods = [MethodInfo(name, "a method", "keras") for name in PLAN.methods]
+    return ComparisonRecord(PLAN, "2026-01-01", [TASK], methods, [entry("sgd"), entry("adam")])
 
 
 def write(path: Path, plain: list[Any]) -> None:
@@ -116,11 +127,11 @@ def write(path: Path, plain: list[Any]) -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> RunStore:
     """A run each of two methods, with a picture and a text, and the comparison they belong to."""
-    store = Store(tmp_path / "runs")
+    store = RunStore(tmp_path / "runs")
     for method in PLAN.methods:
-        folder = store.exhibits(config(method))
+        folder = store.artifacts(config(method))
         folder.mkdir(parents=True)
         (folder / "20-0.png").write_bytes(picture())
         (folder / "20-1.txt").write_text("said")
@@ -130,7 +141,7 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def reported(store: Store, folder: Path) -> tuple[Comparison, str]:
+def reported(store: RunStore, folder: Path) -> tuple[Comparison, str]:
     """The latest comparison and all that is written of it, but figures."""
     found, problems = latest_record(store)
     assert found is not None, problems
@@ -179,13 +190,13 @@ def replaced(plain: Any, to: tuple[Any, ...], value: Any) -> Any:
 
 @pytest.mark.parametrize("place", list(paths_of(lines("adam")))[1:], ids=str)
 def test_a_run_file_with_anything_anywhere_is_named_or_read_and_the_rest_shown(
-    store: Store, tmp_path: Path, place: tuple[Any, ...]
+    store: RunStore, tmp_path: Path, place: tuple[Any, ...]
 ) -> None:
     path = store.path(config("adam"))
     for wrong in WRONG.values():
         write(path, replaced(lines("adam"), place, wrong))
         before = path.read_bytes()
-        found, problems = store.runs()
+        found, problems = store.read_all()
         assert "sgd" in [run.config.method for run in found]
         assert all(str(path) in problem and "\n" not in problem for problem in problems)
         assert len(found) + len(problems) == 2
@@ -204,7 +215,7 @@ IN_RECORD = [to for to in paths_of(RECORD) if to[:2] not in (("entries", 1), ("m
 
 @pytest.mark.parametrize("place", IN_RECORD, ids=str)
 def test_a_record_with_anything_anywhere_is_named_or_shown(
-    store: Store, tmp_path: Path, place: tuple[Any, ...]
+    store: RunStore, tmp_path: Path, place: tuple[Any, ...]
 ) -> None:
     (path,) = (store.folder / "comparisons").iterdir()
     plain = json.loads(path.read_text())
@@ -219,11 +230,13 @@ def test_a_record_with_anything_anywhere_is_named_or_shown(
             assert "\n" not in problem
 
 
-STATE = State(3, 1.5, [3.0], [0.5], 1, {"accuracy": 0.5, "loss": math.nan}, {"accuracy": 0.4}, 9)
+STATE = TrainingState(
+    3, 1.5, [3.0], [0.5], 1, {"accuracy": 0.5, "loss": math.nan}, {"accuracy": 0.4}, 9
+)
 
 
 def test_the_state_of_a_checkpoint_is_read_as_it_was_saved() -> None:
-    found = schema.build(State, asdict(STATE))
+    found = schema.build(TrainingState, asdict(STATE))
     assert str(found) == str(STATE)  # NaN is not equal to itself
 
 
@@ -231,7 +244,7 @@ def test_the_state_of_a_checkpoint_is_read_as_it_was_saved() -> None:
 def test_the_state_of_a_checkpoint_has_its_types(place: tuple[str, ...]) -> None:
     for wrong in ("text", [1, "a"], {"a": "b"}, -1, True):
         with pytest.raises(schema.SchemaError, match=place[0]):
-            schema.build(State, replaced(asdict(STATE), place, wrong))
+            schema.build(TrainingState, replaced(asdict(STATE), place, wrong))
 
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -268,7 +281,9 @@ def test_every_comparison_among_the_results_goes_to_json_and_back(plain: Any) ->
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(Comparison)])
-def test_a_comparison_with_anything_in_a_field_is_named_or_read(store: Store, field: str) -> None:
+def test_a_comparison_with_anything_in_a_field_is_named_or_read(
+    store: RunStore, field: str
+) -> None:
     plain = json.loads(to_json(summarise(record(), store)))
     first = plain[field][:1] if isinstance(plain[field], list) else plain[field]
     for place in paths_of(first, (field,)):
@@ -292,7 +307,7 @@ HUGE: dict[str, tuple[str, tuple[Any, ...], tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize(("kind", "in_run", "in_record"), HUGE.values(), ids=list(HUGE))
 def test_numbers_too_large_for_a_figure_are_left_out_of_it(
-    store: Store, tmp_path: Path, kind: str, in_run: tuple[Any, ...], in_record: tuple[Any, ...]
+    store: RunStore, tmp_path: Path, kind: str, in_run: tuple[Any, ...], in_record: tuple[Any, ...]
 ) -> None:
     (path,) = (store.folder / "comparisons").iterdir()
     if in_record:
@@ -301,16 +316,16 @@ def test_numbers_too_large_for_a_figure_are_left_out_of_it(
         write(store.path(config("adam")), replaced(lines("adam"), in_run, 1e308))
     made, _ = reported(store, tmp_path)
     assert statuses(made) == {"sgd": "finished", "adam": "finished"}
-    (drawn,) = figures(made, tmp_path / "figures", kinds=(kind,), forms=("svg",))
+    (drawn,) = draw_figures(made, tmp_path / "figures", kinds=(kind,), forms=("svg",))
     assert drawn.name == f"toy-{kind}.svg"
 
 
 # Exhibits
 
 
-def shown_as(store: Store, name: str) -> None:
+def shown_as(store: RunStore, name: str) -> None:
     """Let the run of adam want that file to be shown as its samples."""
-    write(store.path(config("adam")), replaced(lines("adam"), (4, "exhibits", "samples"), name))
+    write(store.path(config("adam")), replaced(lines("adam"), (4, "artifacts", "samples"), name))
 
 
 def linked(to: str) -> Callable[[Path, Path], None]:
@@ -321,7 +336,7 @@ def linked(to: str) -> Callable[[Path, Path], None]:
 
 
 def folder_linked(folder: Path, outside: Path) -> None:
-    """The folder of the exhibits is a link to one that has a file of that name."""
+    """The folder of the artifacts is a link to one that has a file of that name."""
     elsewhere = outside / "elsewhere"
     folder.rename(elsewhere)
     (elsewhere / "x.txt").write_text(SECRET)
@@ -386,50 +401,52 @@ EXHIBITS: dict[str, tuple[str, Callable[[Path, Path], Any], str]] = {
 
 @pytest.mark.parametrize(("name", "make", "said"), EXHIBITS.values(), ids=list(EXHIBITS))
 def test_an_exhibit_that_is_none_of_the_runs_own_is_named_and_left_out(
-    store: Store, tmp_path: Path, name: str, make: Callable[[Path, Path], Any], said: str
+    store: RunStore, tmp_path: Path, name: str, make: Callable[[Path, Path], Any], said: str
 ) -> None:
-    make(store.exhibits(config("adam")), tmp_path)
+    make(store.artifacts(config("adam")), tmp_path)
     shown_as(store, name)
     made, text = reported(store, tmp_path)
     assert SECRET not in text
-    start = f"Skipped: {store.path(config('adam'))}: exhibit 'samples' "
+    start = f"Skipped: {store.path(config('adam'))}: artifact 'samples' "
     (note,) = (note for note in made.notes if note.startswith(start))
     assert said in note
-    shown = [(one.method, one.title, bool(one.picture), one.text) for one in made.exhibits]
+    shown = [(one.method, one.title, bool(one.picture), one.text) for one in made.artifacts]
     assert ("sgd", "samples", True, "") in shown
     assert ("sgd", "words", False, "said") in shown
     assert ("adam", "samples") not in [one[:2] for one in shown]
     assert statuses(made) == {"sgd": "finished", "adam": "finished"}
 
 
-def test_runs_in_a_folder_that_is_a_link_show_their_exhibits(store: Store, tmp_path: Path) -> None:
+def test_runs_in_a_folder_that_is_a_link_show_their_exhibits(
+    store: RunStore, tmp_path: Path
+) -> None:
     (store.folder / "toy").rename(tmp_path / "large disk")
     (store.folder / "toy").symlink_to(tmp_path / "large disk")
     (tmp_path / "link").symlink_to(store.folder)
-    made, _ = reported(Store(tmp_path / "link"), tmp_path)
-    assert (len(made.exhibits), made.notes) == (4, [])
+    made, _ = reported(RunStore(tmp_path / "link"), tmp_path)
+    assert (len(made.artifacts), made.notes) == (4, [])
 
 
 def test_exhibits_in_all_have_an_end(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that is shown a million times would fill the memory."""
-    monkeypatch.setattr("badm.bench.summarise.SHOWN_BYTES", 100)
+    monkeypatch.setattr("badm.bench.analysis.summaries.SHOWN_BYTES", 100)
     titles = {f"title {i}": "20-1.txt" for i in range(50)}
-    write(store.path(config("sgd")), replaced(lines("sgd"), (4, "exhibits"), titles))
+    write(store.path(config("sgd")), replaced(lines("sgd"), (4, "artifacts"), titles))
     made, _ = reported(store, tmp_path)
-    assert sum(len(one.text) for one in made.exhibits) == 100
-    assert made.notes == [f"Skipped: {store.path(config('sgd'))}: exhibits beyond 100 B in all."]
+    assert sum(len(one.text) for one in made.artifacts) == 100
+    assert made.notes == [f"Skipped: {store.path(config('sgd'))}: artifacts beyond 100 B in all."]
 
 
 @pytest.mark.parametrize("mode", ["1", "LA", "P", "I;16"])
-def test_pictures_of_every_kind_are_drawn(store: Store, tmp_path: Path, mode: str) -> None:
+def test_pictures_of_every_kind_are_drawn(store: RunStore, tmp_path: Path, mode: str) -> None:
     for method in PLAN.methods:
-        folder = store.exhibits(config(method))
+        folder = store.artifacts(config(method))
         (folder / "20-0.png").write_bytes(picture((1, 3000), mode))
     made, _ = reported(store, tmp_path)
     assert not made.notes
-    (file,) = figures(made, tmp_path / "figures", kinds=("exhibits",), forms=("png",))
+    (file,) = draw_figures(made, tmp_path / "figures", kinds=("artifacts",), forms=("png",))
     with Image.open(file) as drawn:
         assert max(drawn.size) < 10_000
 
@@ -458,30 +475,30 @@ class Shows(Task):
     def evaluate(self, model: nn.Module, split: Any) -> dict[str, float]:
         return {"error": 1.0}
 
-    def exhibits(self, model: nn.Module, splits: Splits) -> Any:
+    def artifacts(self, model: nn.Module, splits: Splits) -> Any:
         return self.shown() if callable(self.shown) else self.shown
 
 
 SHOWN: dict[str, tuple[Any, str]] = {
-    "a list": ([b"a"], "exhibits must be a dict of pictures and texts by title, got list"),
-    "a picture alone": (picture(), "exhibits must be a dict .*, got bytes"),
-    "a number for a title": ({3: "a"}, "exhibits must have a short text for every title, got int"),
-    "a tensor": ({"x": torch.ones(3)}, r"exhibits 'x' must be a picture \(PNG bytes\) .*Tensor"),
-    "nothing for a picture": ({"x": None}, "exhibits 'x' must be a picture .*, got None"),
-    "no picture": ({"x": b"GIF89a"}, "exhibits 'x' is not a PNG picture"),
-    "a damaged picture": ({"x": picture()[:40]}, "exhibits 'x' is a damaged PNG picture"),
-    "a bomb": ({"x": picture((20_000, 20_000), "1")}, "exhibits 'x' has 20,000 × 20,000 pixels"),
-    "a long text": ({"x": "a" * 2_000_000}, "exhibits 'x' has 2,000,000 characters"),
+    "a list": ([b"a"], "artifacts must be a dict of pictures and texts by title, got list"),
+    "a picture alone": (picture(), "artifacts must be a dict .*, got bytes"),
+    "a number for a title": ({3: "a"}, "artifacts must have a short text for every title, got int"),
+    "a tensor": ({"x": torch.ones(3)}, r"artifacts 'x' must be a picture \(PNG bytes\) .*Tensor"),
+    "nothing for a picture": ({"x": None}, "artifacts 'x' must be a picture .*, got None"),
+    "no picture": ({"x": b"GIF89a"}, "artifacts 'x' is not a PNG picture"),
+    "a damaged picture": ({"x": picture()[:40]}, "artifacts 'x' is a damaged PNG picture"),
+    "a bomb": ({"x": picture((20_000, 20_000), "1")}, "artifacts 'x' has 20,000 × 20,000 pixels"),
+    "a long text": ({"x": "a" * 2_000_000}, "artifacts 'x' has 2,000,000 characters"),
     "a wrong shape": (
-        lambda: {"x": exhibits.samples(torch.ones(3))},
-        r"exhibits raised ValueError: images must be \(N, channels, side, side\) .*got \(3,\)",
+        lambda: {"x": image_grids.sample_grid(torch.ones(3))},
+        r"artifacts raised ValueError: images must be \(N, channels, side, side\) .*got \(3,\)",
     ),
     "two channels": (
-        lambda: {"x": exhibits.samples(torch.ones(3, 2, 4, 4))},
+        lambda: {"x": image_grids.sample_grid(torch.ones(3, 2, 4, 4))},
         r"images must be .*, got \(3, 2, 4, 4\)",
     ),
     "no images": (
-        lambda: {"x": exhibits.classified(torch.ones(0, 4, 4, 3), [], [])},
+        lambda: {"x": image_grids.classified_grid(torch.ones(0, 4, 4, 3), [], [])},
         r"images must be \(N, side, side, 3\) and not empty",
     ),
 }
@@ -494,14 +511,14 @@ def test_a_task_that_shows_what_cannot_be_shown_is_named_in_a_sentence(
     task = Shows(shown)
     splits = task.data()
     with pytest.raises(TaskError, match=f"^task shows: .*{said}") as error:
-        Judge(task, task.model(splits), splits, 0).exhibits()
+        Evaluator(task, task.model(splits), splits, 0).artifacts()
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("value", "grey"), [(math.nan, 0), (-math.inf, 0), (math.inf, 255)])
 def test_samples_of_a_diverging_model_are_a_picture(value: float, grey: int) -> None:
-    drawn = exhibits.samples(torch.full((1, 1, 4, 4), value))
-    exhibit_files.check({"samples": drawn})
+    drawn = image_grids.sample_grid(torch.full((1, 1, 4, 4), value))
+    artifact_files.check({"samples": drawn})
     with Image.open(io.BytesIO(drawn)) as image:
         assert image.getpixel((5, 5)) == (grey,) * 3
 
@@ -509,12 +526,12 @@ def test_samples_of_a_diverging_model_are_a_picture(value: float, grey: int) -> 
 def test_a_task_that_shows_nothing_or_half_characters_is_no_error(tmp_path: Path) -> None:
     task = Shows(None)
     splits = task.data()
-    assert Judge(task, task.model(splits), splits, 0).exhibits() == {}
+    assert Evaluator(task, task.model(splits), splits, 0).artifacts() == {}
     own = config("sgd")
-    journal = Journal(own, Store(tmp_path))
-    names = journal.exhibit(1, {"t": "\ud800"})
-    folder = Store(tmp_path).exhibits(own)
-    assert exhibit_files.read(folder, names["t"]) == "?"
+    journal = RunJournal(own, RunStore(tmp_path))
+    names = journal.save_artifacts(1, {"t": "\ud800"})
+    folder = RunStore(tmp_path).artifacts(own)
+    assert artifact_files.read(folder, names["t"]) == "?"
 
 
 OWN_TASK = """
@@ -545,8 +562,8 @@ class Mine(Task):
 @pytest.mark.parametrize(
     ("what", "value", "said"),
     [
-        ("exhibits", "{'weights': 3}", "exhibits 'weights' must be a picture (PNG bytes) or a "),
-        ("remark", "None", "remark must return a text, got None"),
+        ("artifacts", "{'weights': 3}", "artifacts 'weights' must be a picture (PNG bytes) or a "),
+        ("warning", "None", "remark must return a text, got None"),
     ],
 )
 def test_a_task_that_gives_what_no_file_can_hold_ends_a_run_with_its_name(
@@ -576,7 +593,7 @@ def test_facts_of_data_that_no_run_file_may_have_are_told_before_any_work(
     splits = replace(task.data(), **changes)
     task.data = lambda: splits  # type: ignore[method-assign]
     with pytest.raises(TaskError, match=f"^task shows: {said}"):
-        splits_of(task)
+        load_splits(task)
 
 
 # What is no file
@@ -622,13 +639,13 @@ every_special = pytest.mark.parametrize(("said", "make"), SPECIAL.items(), ids=l
 
 @every_special
 def test_what_is_no_run_file_is_not_opened(
-    store: Store, tmp_path: Path, said: str, make: Callable[[Path], None]
+    store: RunStore, tmp_path: Path, said: str, make: Callable[[Path], None]
 ) -> None:
     path = store.path(config("adam"))
     path.unlink()
     make(path)
     before = what_is_at(path)
-    runs, (problem,) = store.runs()
+    runs, (problem,) = store.read_all()
     assert [run.config.method for run in runs] == ["sgd"]
     assert problem.startswith(f"{path}: ")
     assert said in problem
@@ -639,7 +656,7 @@ def test_what_is_no_run_file_is_not_opened(
 
 @every_special
 def test_what_is_no_record_is_not_opened(
-    store: Store, said: str, make: Callable[[Path], None]
+    store: RunStore, said: str, make: Callable[[Path], None]
 ) -> None:
     make(store.folder / "comparisons" / "x.json")
     found, problems = latest_record(store)
@@ -674,14 +691,14 @@ def test_a_packed_checkpoint_is_not_unpacked(tmp_path: Path) -> None:
 # Outputs
 
 
-def report(store: Store, *arguments: object) -> Any:
+def report(store: RunStore, *arguments: object) -> Any:
     return CliRunner().invoke(application(), ["report", str(store.folder), *map(str, arguments)])
 
 
 @pytest.mark.parametrize("form", ["html", "md", "json"])
 @pytest.mark.parametrize("make", [a_pipe, a_socket, a_device, Path.mkdir], ids=lambda f: f.__name__)
 def test_an_output_that_is_no_file_is_refused_and_left_alone(
-    store: Store, tmp_path: Path, form: str, make: Callable[[Path], None]
+    store: RunStore, tmp_path: Path, form: str, make: Callable[[Path], None]
 ) -> None:
     path = tmp_path / f"x.{form}"
     make(path)
@@ -694,7 +711,7 @@ def test_an_output_that_is_no_file_is_refused_and_left_alone(
 
 @pytest.mark.parametrize("make", [a_pipe, a_socket, a_device, Path.touch], ids=lambda f: f.__name__)
 def test_a_folder_of_figures_that_is_none_is_refused_and_left_alone(
-    store: Store, tmp_path: Path, make: Callable[[Path], None]
+    store: RunStore, tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     make(tmp_path / "x")
     result = report(store, "-o", tmp_path / "x")
@@ -704,7 +721,7 @@ def test_a_folder_of_figures_that_is_none_is_refused_and_left_alone(
     )
 
 
-def test_dev_full_as_an_output_is_refused(store: Store) -> None:
+def test_dev_full_as_an_output_is_refused(store: RunStore) -> None:
     result = report(store, "-o", "/dev/full")
     assert (result.exit_code, result.stderr) == (
         4,
@@ -726,7 +743,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 @pytest.mark.parametrize("size", [0, 600])
 @pytest.mark.parametrize("name", ["x.html", "x.md", "x.json", "figures"])
 def test_on_a_full_disk_the_earlier_report_remains(
-    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, size: int
+    store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, size: int
 ) -> None:
     made = summarise(record(), store)
     path = tmp_path / name
@@ -742,14 +759,14 @@ def test_on_a_full_disk_the_earlier_report_remains(
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 1000])
-def test_on_a_full_disk_the_earlier_record_remains(store: Store, size: int) -> None:
+def test_on_a_full_disk_the_earlier_record_remains(store: RunStore, size: int) -> None:
     with files_of_at_most(size), pytest.raises(StoreError, match=r"cannot write .*comparisons"):
         replace(record(), interrupted=True).write(store)
     assert latest_record(store) == (record(), [])
 
 
 def test_a_folder_in_the_way_of_a_record_is_named(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = RunStore(tmp_path)
     (tmp_path / "comparisons").touch()
     with pytest.raises(StoreError, match=r"cannot write .*comparisons.*: file exists"):
         record().write(store)
@@ -775,7 +792,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_database_of_a_store_of_any_name_lies_in_it(tmp_path: Path, name: str) -> None:
-    path = Store(tmp_path / name).folder / "search.db"
+    path = RunStore(tmp_path / name).folder / "search.db"
     with create_engine(file_url(path)).begin() as connection:
         connection.execute(text("create table searches (name text)"))
     assert path.stat().st_size > 0
@@ -783,27 +800,27 @@ def test_the_database_of_a_store_of_any_name_lies_in_it(tmp_path: Path, name: st
 
 
 def test_a_search_that_was_begun_under_the_plain_url_goes_on(tmp_path: Path) -> None:
-    folder = Store(tmp_path / "100% {x}").folder
-    plain = Book(f"sqlite:///{folder / 'search.db'}", folder / ".locks")
+    folder = RunStore(tmp_path / "100% {x}").folder
+    plain = SearchDatabase(f"sqlite:///{folder / 'search.db'}", folder / ".locks")
     assert plain.search("toy/sgd/0", {}, [{}, {}], "high").claim() == 0
-    again = Book(file_url(folder / "search.db"), folder / ".locks")
+    again = SearchDatabase(file_url(folder / "search.db"), folder / ".locks")
     assert again.search("toy/sgd/0", {}, [{}, {}], "high").claim() == 1
 
 
 def test_a_search_database_that_is_none_is_named_by_its_path(tmp_path: Path) -> None:
-    store = Store(tmp_path / "what?")
+    store = RunStore(tmp_path / "what?")
     path = store.folder / "search.db"
     path.mkdir()
     with pytest.raises(ValueError, match="cannot open the search database") as error:
-        Book(file_url(path), store.folder / ".locks")
+        SearchDatabase(file_url(path), store.folder / ".locks")
     assert f"database {path}: " in str(error.value)
 
 
 def test_a_store_whose_own_search_database_cannot_be_opened_is_to_blame(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = RunStore(tmp_path)
     (tmp_path / "search.db").mkdir()
     with pytest.raises(StoreError, match="cannot open the search database") as error:
-        Comparing(replace(PLAN, tasks=("digits",)), store)
+        ComparisonRunner(replace(PLAN, tasks=("digits",)), store)
     assert f"database {tmp_path / 'search.db'}: " in str(error.value)
 
 

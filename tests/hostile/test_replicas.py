@@ -16,8 +16,8 @@ import torch.distributed as dist
 from ranks import on_ranks
 from torch import nn
 
-from badm.company import Company, ReplicaLost
-from badm.consensus import Consensus
+from badm.distributed.consensus import Consensus
+from badm.distributed.ranks import RankGroup, RankLostError
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
@@ -41,7 +41,7 @@ def consensus(**options: Any) -> tuple[Consensus, Callable[[], None]]:
 
 
 def lost(work: Callable[[], Any]) -> str:
-    with pytest.raises(ReplicaLost) as error:
+    with pytest.raises(RankLostError) as error:
         work()
     return str(error.value)
 
@@ -110,13 +110,13 @@ def test_a_rank_killed_before_the_first_meeting_is_named() -> None:
 def come_late_and_consult() -> str:
     """Rank 1 comes when the others have given up."""
     dist.barrier()
-    company = Company(timeout=TIMEOUT)
-    assert company.gather(rank(), "a consultation") == [0, 1, 2]
+    rank_group = RankGroup(timeout=TIMEOUT)
+    assert rank_group.all_gather(rank(), "a consultation") == [0, 1, 2]
     if rank() == 1:
         waiting = time.monotonic() + 300
-        while not company._pulse.alarmed() and time.monotonic() < waiting:
+        while not rank_group._heartbeat.alarm_raised() and time.monotonic() < waiting:
             time.sleep(0.1)
-    return lost(lambda: company.gather(rank(), "the second consultation"))
+    return lost(lambda: rank_group.all_gather(rank(), "the second consultation"))
 
 
 def test_a_rank_that_lives_and_is_late_for_an_object_is_named() -> None:
@@ -132,9 +132,9 @@ OBJECTS: list[Any] = [None, [], "é" * 3, b"\0" * 100_000, {"a": torch.arange(3)
 
 
 def gather_objects() -> list[Any]:
-    company = Company(timeout=60)
-    found = [company.gather((rank(), own) * (1 + 9 * rank()), "objects") for own in OBJECTS]
-    company.leave()
+    rank_group = RankGroup(timeout=60)
+    found = [rank_group.all_gather((rank(), own) * (1 + 9 * rank()), "objects") for own in OBJECTS]
+    rank_group.close()
     return found
 
 
@@ -145,13 +145,13 @@ def test_objects_of_any_size_are_gathered_by_rank() -> None:
 
 def fail_to_pickle() -> str:
     dist.barrier()
-    company = Company(timeout=TIMEOUT)
+    rank_group = RankGroup(timeout=TIMEOUT)
     if rank() == 1:
         with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
-            company.gather(lambda: None, "objects")
-        company.leave()
+            rank_group.all_gather(lambda: None, "objects")
+        rank_group.close()
         return "not sent"
-    return lost(lambda: company.gather(rank(), "objects"))
+    return lost(lambda: rank_group.all_gather(rank(), "objects"))
 
 
 def test_an_object_that_cannot_be_sent_fails_where_it_is_and_the_others_name_its_rank() -> None:
@@ -162,15 +162,15 @@ def test_an_object_that_cannot_be_sent_fails_where_it_is_and_the_others_name_its
 
 def meet_in_two_companies() -> list[float]:
     """Two at once over one group, of which one is left early: their pulses do not mix."""
-    company = Company(timeout=60)
+    rank_group = RankGroup(timeout=60)
     first, step = consensus(timeout=60)
-    company.gather(None, "objects")
+    rank_group.all_gather(None, "objects")
     first.detach()
     second, step = consensus(timeout=60)
     for _ in range(3):
         step()
     total = torch.ones(1)
-    company.wait(company.all_reduce(total), "a sum")
+    rank_group.wait(rank_group.all_reduce(total), "a sum")
     return [total.item(), second.w.item()]
 
 

@@ -19,15 +19,14 @@ from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError, Pro
 from typer.testing import CliRunner
 
 from badm import cli
-from badm.bench import database as patience
-from badm.bench import search as module
-from badm.bench.database import Database, _is_away
-from badm.bench.design import design
-from badm.bench.masking import masked
+from badm.bench.compare import database as patience
+from badm.bench.compare import search as module
+from badm.bench.compare.database import DatabaseConnection, _is_away
+from badm.bench.compare.masking import masked
+from badm.bench.compare.search import Search, SearchDatabase, TrialResult
+from badm.bench.compare.trial_settings import trial_settings
+from badm.bench.errors import ProtocolError, StoreError
 from badm.bench.method import Range
-from badm.bench.plan import ProtocolError
-from badm.bench.search import Book, Ended, Search
-from badm.bench.store import StoreError
 
 SPACE = {"lr": Range(1e-4, 1e-1)}
 NAME = "task/method/abc"
@@ -38,7 +37,7 @@ TASK = Path(__file__).parents[1] / "bench" / "quick_tasks.py"
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with its tables, which take longer to make than to copy."""
     folder = tmp_path_factory.mktemp("made")
-    Book(f"sqlite:///{folder / 'search.db'}", folder)
+    SearchDatabase(f"sqlite:///{folder / 'search.db'}", folder)
     return folder / "search.db"
 
 
@@ -66,9 +65,9 @@ def opened(file: Path, machine: str = "here", trials: int = 2) -> Search:
     locks = file.parent / machine
     locks.mkdir(exist_ok=True)
     said: list[str] = []
-    book = Book(f"sqlite:///{file}", locks, said.append)
-    book.database.said = said  # type: ignore[attr-defined]
-    return book.search(NAME, SPACE, design(SPACE, trials), "high")
+    database = SearchDatabase(f"sqlite:///{file}", locks, said.append)
+    database.database.said = said  # type: ignore[attr-defined]
+    return database.search(NAME, SPACE, trial_settings(SPACE, trials), "high")
 
 
 def run_sql(file: Path, statement: str, **values: object) -> None:
@@ -126,7 +125,7 @@ def test_no_message_shows_the_password_of_a_database_that_cannot_be_opened(
 ) -> None:
     monkeypatch.setattr(patience, "CONNECTING", {"connect_timeout": 2, "hostaddr": "127.0.0.9"})
     with pytest.raises((ValueError, StoreError), match="cannot open the search database") as error:
-        Book(url, tmp_path)
+        SearchDatabase(url, tmp_path)
     shown = "".join([str(error.getrepr(showlocals=False)).rpartition("E  ")[2], str(error.value)])
     assert SECRET not in shown + "".join(capfd.readouterr())
     assert "\n" not in str(error.value)
@@ -220,7 +219,7 @@ def test_a_database_that_cannot_be_used_is_refused_in_a_sentence(
     tmp_path: Path, make: Callable[[Path], str], said: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^cannot open the search database .*({said})") as error:
-        Book(make(tmp_path / "search.db"), tmp_path)
+        SearchDatabase(make(tmp_path / "search.db"), tmp_path)
     assert "\n" not in str(error.value)
 
 
@@ -230,7 +229,7 @@ def test_a_database_that_cannot_be_used_is_refused_in_a_sentence(
 )
 def test_a_server_that_does_not_answer_is_named_at_once(tmp_path: Path, url: str) -> None:
     with pytest.raises(StoreError, match=r"cannot open the search database .*(refused|/no)"):
-        Book(url, tmp_path)
+        SearchDatabase(url, tmp_path)
 
 
 @pytest.mark.parametrize("driver", ["postgresql", "postgres", "postgresql+psycopg2"])
@@ -241,7 +240,7 @@ def test_a_missing_driver_names_the_extra_that_brings_it(
         pytest.skip("psycopg2 is installed")
     monkeypatch.setattr(patience, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r'pip install "badm\[postgresql\]" brings'):
-        Book(f"{driver}://me@host/name", tmp_path)
+        SearchDatabase(f"{driver}://me@host/name", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["{}", "{b}", "{SCHEMA_VERSION}", "a{", "100%", "a b", "ü"])
@@ -325,16 +324,16 @@ def test_whenever_the_server_goes_away_every_trial_is_done_once(
     search = opened(file)
     fails_once(search.storage, operation, time_of, done=done)
     claimed = []
-    while len(search.ended()) < 2:
+    while len(search.results()) < 2:
         number = search.claim()
         assert number is not None
         claimed.append(number)
         search.running[number] = -math.inf
-        search.sign_of_life()
-        search.report(number, Ended("finished", score=number / 2))
+        search.send_heartbeat()
+        search.report(number, TrialResult("finished", score=number / 2))
     assert sorted(claimed) == [0, 1]
     other = opened(file, "there")
-    assert [other.ended()[n].score for n in (0, 1)] == [0.0, 0.5]
+    assert [other.results()[n].score for n in (0, 1)] == [0.0, 0.5]
     assert other.claim() is None
     trials = other.study.get_trials()
     assert [trial.params for trial in trials[:2]] == list(search.settings)
@@ -453,12 +452,14 @@ def test_a_server_whose_clock_is_set_anew_keeps_a_living_owner_and_frees_a_lost_
 ) -> None:
     owner, other = opened(file, "a", trials=1), opened(file, "b", trials=1)
     assert owner.claim() == 0
-    real = Database.now
-    monkeypatch.setattr(Database, "now", lambda database: real(database) + jump)
+    real = DatabaseConnection.now
+    monkeypatch.setattr(DatabaseConnection, "now", lambda database: real(database) + jump)
     owner.running[0] = -math.inf
-    owner.sign_of_life()
+    owner.send_heartbeat()
     assert other.claim() is None
-    monkeypatch.setattr(Database, "now", real)  # back again, and the owner says nothing any more
+    monkeypatch.setattr(
+        DatabaseConnection, "now", real
+    )  # back again, and the owner says nothing any more
     assert other.claim() == 0
 
 
@@ -469,9 +470,9 @@ def test_who_could_not_reach_the_server_either_is_not_taken_for_lost(
     assert owner.claim() == 0
     long_after = other.database.now() + 10 * module.STALE_SECONDS
     fails_once(other.storage, "_get_trials", 0, done=False)
-    monkeypatch.setattr(Database, "now", lambda _: long_after)
+    monkeypatch.setattr(DatabaseConnection, "now", lambda _: long_after)
     assert other.claim() is None
-    monkeypatch.setattr(Database, "now", lambda _: long_after + 2 * module.STALE_SECONDS)
+    monkeypatch.setattr(DatabaseConnection, "now", lambda _: long_after + 2 * module.STALE_SECONDS)
     assert other.claim() == 0
 
 
@@ -513,10 +514,10 @@ LIES: list[tuple[str, object]] = [
 def test_a_record_that_badm_did_not_write_is_refused(file: Path, key: str, value: object) -> None:
     search = opened(file, trials=1)
     assert search.claim() == 0
-    search.report(0, Ended("finished", score=0.5))
+    search.report(0, TrialResult("finished", score=0.5))
     attribute(file, key, value)
     with pytest.raises(ProtocolError, match=r"trial 0 .* is not as badm left it"):
-        opened(file, trials=1).ended()
+        opened(file, trials=1).results()
 
 
 @pytest.mark.parametrize(
@@ -544,9 +545,9 @@ def test_a_sign_of_life_from_no_time_is_none(file: Path, seen: float) -> None:
 def test_an_end_as_an_earlier_version_wrote_it_is_read(file: Path) -> None:
     search = opened(file, trials=1)
     assert search.claim() == 0
-    search.report(0, Ended("finished", score=0.5, loss=0.1))
+    search.report(0, TrialResult("finished", score=0.5, loss=0.1))
     attribute(file, "ended", ENDED)
-    assert opened(file, trials=1).ended() == {0: Ended("finished", 0.5)}
+    assert opened(file, trials=1).results() == {0: TrialResult("finished", 0.5)}
 
 
 def drop(table: str) -> Callable[[Path], None]:
@@ -578,8 +579,8 @@ def test_a_database_that_is_damaged_midway_ends_the_search_in_a_sentence(
     assert search.claim() == 0
     search.running[0] = -math.inf
     damage(file)
-    end = partial(search.report, 0, Ended("finished", score=1.0))
-    for asked in (search.claim, search.sign_of_life, search.ended, end):
+    end = partial(search.report, 0, TrialResult("finished", score=1.0))
+    for asked in (search.claim, search.send_heartbeat, search.results, end):
         with pytest.raises((StoreError, ProtocolError)) as error:
             asked()
         assert "\n" not in str(error.value)
@@ -593,9 +594,9 @@ def test_of_two_owners_that_both_end_a_trial_the_first_counts(file: Path) -> Non
     one, other = opened(file, "a", trials=1), opened(file, "b", trials=1)
     assert one.claim() == 0
     other.running[0] = 0.0  # believes that it is its own
-    other.report(0, Ended("finished", score=0.25))
-    one.report(0, Ended("diverged"))
-    assert one.ended() == other.ended() == {0: Ended("finished", score=0.25)}
+    other.report(0, TrialResult("finished", score=0.25))
+    one.report(0, TrialResult("diverged"))
+    assert one.results() == other.results() == {0: TrialResult("finished", score=0.25)}
 
 
 def test_an_entry_that_repeats_another_in_the_log_changes_nothing(file: Path) -> None:
@@ -616,15 +617,17 @@ def test_a_score_that_is_no_number_is_kept_and_is_nobodys_best(
 ) -> None:
     search = opened(file).database
     locks = file.parent / "here"
-    book = Book(search.url, locks)
-    shared = book.search("task/method/scores", SPACE, design(SPACE, 2), best)
+    database = SearchDatabase(search.url, locks)
+    shared = database.search("task/method/scores", SPACE, trial_settings(SPACE, 2), best)
     for number, value in enumerate([score, 0.5]):
         assert shared.claim() == number
-        shared.report(number, Ended("finished", score=value))
-    again = Book(search.url, locks).search("task/method/scores", SPACE, design(SPACE, 2), best)
-    first = again.ended()[0].score
+        shared.report(number, TrialResult("finished", score=value))
+    again = SearchDatabase(search.url, locks).search(
+        "task/method/scores", SPACE, trial_settings(SPACE, 2), best
+    )
+    first = again.results()[0].score
     assert first == score or (math.isnan(score or 0.0) and math.isnan(first or 0.0))
-    assert (again.ended()[0].value is None) == (score is None or math.isnan(score))
+    assert (again.results()[0].value is None) == (score is None or math.isnan(score))
     assert again.claim() is None
 
 

@@ -19,13 +19,20 @@ from typer.testing import CliRunner, Result
 
 from badm import cli, stopping
 from badm.bench import methods
-from badm.bench.method import Method, OptimizerTrainer, Problem, Setting, Trainer, trainable
-from badm.bench.store import Run, Store
+from badm.bench.method import (
+    Method,
+    OptimizerTrainer,
+    Setting,
+    Trainer,
+    TrainingSetup,
+    trainable_parameters,
+)
+from badm.bench.records.runs import Run, RunStore
 
 TASK = Path(__file__).with_name("unruly_task.py")
 PLACES = (
     *("data", "model", "players", "samples", "batch", "loss", "evaluate"),
-    *("after_step", "remark", "exhibits"),
+    *("after_step", "warning", "artifacts"),
 )
 DEADLINE_SECONDS = 300.0
 
@@ -45,7 +52,7 @@ def set_snippet(patch: pytest.MonkeyPatch, place: str, code: str) -> None:
 
 
 def the_run(folder: Path) -> Run:
-    (found,), problems = Store(folder).runs()
+    (found,), problems = RunStore(folder).read_all()
     assert not problems
     return found
 
@@ -99,7 +106,7 @@ def test_whatever_else_a_task_raises_is_an_error_of_the_task(
     assert f"loss raised {said} (" in result.stderr
 
 
-@pytest.mark.parametrize("place", ["data", "loss", "exhibits"])
+@pytest.mark.parametrize("place", ["data", "loss", "artifacts"])
 def test_a_keyboard_interrupt_without_a_signal_is_an_error_of_the_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -127,11 +134,11 @@ class Exits(OptimizerTrainer):
 
     place = ""
 
-    def __init__(self, problem: Problem, setting: Setting) -> None:
+    def __init__(self, problem: TrainingSetup, setting: Setting) -> None:
         import torch
 
         self.at("build")
-        super().__init__(torch.optim.SGD(trainable(problem.module), **setting))
+        super().__init__(torch.optim.SGD(trainable_parameters(problem.module), **setting))
 
     def at(self, place: str) -> None:
         if place == self.place:
@@ -145,7 +152,7 @@ class Exits(OptimizerTrainer):
         self.at("state_dict")
         return super().state_dict()
 
-    def evaluating(self) -> AbstractContextManager[None]:
+    def evaluation_weights(self) -> AbstractContextManager[None]:
         self.at("evaluating")
 
         @contextmanager
@@ -160,7 +167,7 @@ class Exits(OptimizerTrainer):
 def test_a_method_that_exits_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    def build(problem: Problem, setting: Setting) -> Trainer:
+    def build(problem: TrainingSetup, setting: Setting) -> Trainer:
         return Exits(problem, setting)
 
     monkeypatch.setattr(Exits, "place", place)
@@ -235,7 +242,7 @@ PRINTS = {
 }
 
 
-@pytest.mark.parametrize("place", ["data", "loss", "exhibits"])
+@pytest.mark.parametrize("place", ["data", "loss", "artifacts"])
 @pytest.mark.parametrize("how", list(PRINTS))
 def test_what_a_task_lets_others_print_is_not_in_the_json(
     tmp_path: Path,
@@ -544,7 +551,7 @@ STOPPING = "badm: stopping after this step, with a checkpoint; once more stops a
 
 def weights(folder: Path) -> dict[str, str]:
     """Digests of all runs that have ended, by file."""
-    found, problems = Store(folder).runs()
+    found, problems = RunStore(folder).read_all()
     assert not problems
     return {run.path.name: run.result.weights for run in found if run.result is not None}
 

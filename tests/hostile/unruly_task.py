@@ -102,10 +102,10 @@ class Unruly(Task):
     def after_step(self, model: nn.Module) -> None:
         at("after_step")
 
-    def remark(self, figures: Mapping[str, float]) -> str:
-        at("remark")
+    def warning(self, figures: Mapping[str, float]) -> str:
+        at("warning")
         return ""
 
-    def exhibits(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
-        at("exhibits")
+    def artifacts(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
+        at("artifacts")
         return {"a text": "some words"}

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.fsdp import fully_shard
 
 from badm import BADM, metrics, parameter_groups
-from badm.algorithm1 import Algorithm1
+from badm.paper.algorithm1 import Algorithm1
 
 NAME = RowScaled.name
 SHAPES = ((), (5,), (4, 4), (3, 7), (8, 2))

@@ -31,12 +31,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from reprlib import repr as short
 from typing import Any, Literal, Protocol
 
+import torch
 from torch import Tensor, nn
 
-from badm.bench.environment import packages
+import badm
 from badm.bench.paper import Paper
 
 Setting = dict[str, Any]  # of numbers, strings and booleans: it is written to files as it is
@@ -74,7 +77,7 @@ class CannotTrain(Exception):
 
 
 @dataclass(frozen=True)
-class Problem:
+class TrainingSetup:
     """What a method is given to train.
 
     ``supervised`` gives inputs and labels of the whole training set where the task has them; it
@@ -86,17 +89,19 @@ class Problem:
 
     module: nn.Module
     steps: int
-    epoch_steps: int = 1  # batches that make up the training set
+    steps_per_epoch: int = 1  # batches that make up the training set
     supervised: Callable[[], tuple[Tensor, Tensor] | None] = lambda: None
     calibrate: Callable[[], None] = lambda: None
     weight: float = 1.0
 
 
-class Work(Protocol):
+class StepBatch(Protocol):
     """One step's batch. Every gradient that is taken of it is counted."""
 
     lr_factor: float  # what the schedule multiplies the learning rate with at this step
-    share: float  # what the mean loss of this rank counts for among the ranks; 1 if it is alone
+    loss_weight: (
+        float  # what the mean loss of this rank counts for among the ranks; 1 if it is alone
+    )
 
     def gradient(self) -> float:
         """Put the gradient of the batch into ``.grad`` of the module's parameters; the loss."""
@@ -104,17 +109,17 @@ class Work(Protocol):
     def sub_gradients(self) -> Iterator[tuple[float, float]]:
         """For each sub-batch put its gradient into ``.grad``; its weight α_s and its loss."""
 
-    def count(self, gradients: float) -> None:
+    def count_gradients(self, gradients: float) -> None:
         """Say that work worth so many gradients of a batch was done in some other way."""
 
 
 class Trainer(Protocol):
     """A method at work on one module."""
 
-    def step(self, work: Work) -> float:
+    def step(self, batch: StepBatch) -> float:
         """Train on the batch; the training loss, before the step."""
 
-    def evaluating(self) -> AbstractContextManager[None]:
+    def evaluation_weights(self) -> AbstractContextManager[None]:
         """A context in which the module has the weights to be judged; afterwards all is as before.
 
         For most methods these are the weights it has anyway.
@@ -140,7 +145,7 @@ class Method:
     name: str
     description: str
     family: Family
-    build: Callable[[Problem, Setting], Trainer]
+    build: Callable[[TrainingSetup, Setting], Trainer]
     defaults: Mapping[str, Any]
     space: Space
     paper: Callable[[Paper], Setting] | None = None
@@ -162,7 +167,7 @@ class Method:
         if not self.package:
             return str(self.version)
         # What follows a plus says how a package was built, for example for which GPU.
-        installed = packages().get(self.package, "missing").partition("+")[0]
+        installed = package_versions().get(self.package, "missing").partition("+")[0]
         return f"{self.version}, {self.package} {installed}"
 
     def ranks(self, setting: Setting) -> int:
@@ -181,7 +186,7 @@ class Method:
                 raise ValueError(f"{name} of {self.name} must be {wanted}, got {short(value)}")
         return {**self.defaults, **given}
 
-    def setting_of_paper(self, paper: Paper | None) -> Setting:
+    def paper_setting(self, paper: Paper | None) -> Setting:
         """The setting of the paper, or the defaults where it states none."""
         if paper is None:
             return self.setting({})
@@ -214,7 +219,7 @@ def _misfit(value: Any, default: Any, limits: Range | Choice | None) -> str:
     return f"{kind} of at least {low:g}" if low > -math.inf else kind
 
 
-class StepsLikeAnOptimizer(Protocol):
+class OptimizerLike(Protocol):
     """What of ``torch.optim.Optimizer`` is needed here."""
 
     param_groups: list[dict[str, Any]]
@@ -230,20 +235,20 @@ class StepsLikeAnOptimizer(Protocol):
 class OptimizerTrainer:
     """A trainer out of an optimizer: take the gradient, set the learning rate, step."""
 
-    optimizer: StepsLikeAnOptimizer
+    optimizer: OptimizerLike
     base_lrs: list[float] = field(init=False)
 
     def __post_init__(self) -> None:
         self.base_lrs = [group["lr"] for group in self.optimizer.param_groups]
 
-    def step(self, work: Work) -> float:
-        loss = work.gradient()
+    def step(self, batch: StepBatch) -> float:
+        loss = batch.gradient()
         for group, lr in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
-            group["lr"] = lr * work.lr_factor
+            group["lr"] = lr * batch.lr_factor
         self.optimizer.step()
         return loss
 
-    def evaluating(self) -> AbstractContextManager[None]:
+    def evaluation_weights(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def state_dict(self) -> dict[str, Any]:
@@ -256,7 +261,7 @@ class OptimizerTrainer:
 def optimizer_method(
     name: str,
     description: str,
-    make: Callable[..., StepsLikeAnOptimizer],
+    make: Callable[..., OptimizerLike],
     *,
     defaults: Mapping[str, Any],
     space: Space,
@@ -267,7 +272,7 @@ def optimizer_method(
 ) -> Method:
     """The method of an optimizer that ``make(module, **setting)`` gives."""
 
-    def build(problem: Problem, setting: Setting) -> Trainer:
+    def build(problem: TrainingSetup, setting: Setting) -> Trainer:
         return OptimizerTrainer(make(problem.module, **setting))
 
     return Method(
@@ -275,6 +280,20 @@ def optimizer_method(
     )
 
 
-def trainable(module: nn.Module) -> list[nn.Parameter]:
+def trainable_parameters(module: nn.Module) -> list[nn.Parameter]:
     """The parameters of a module that want a gradient."""
     return [p for p in module.parameters() if p.requires_grad]
+
+
+PACKAGES = ("numpy", "scipy", "scikit-learn", "optuna", "pytorch_optimizer", "schedulefree")
+
+
+@cache
+def package_versions() -> dict[str, str]:
+    found = {"badm": badm.__version__, "torch": torch.__version__}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -12,23 +12,23 @@ class Paper:
 
     ``figures`` has the reported score for each method, by the name it has here.
 
-    >>> Paper(lr=1e-3, rho=200, sigma=800, figures={"adam": 0.7358}).figures["adam"]
+    >>> Paper(lr=1e-3, rho=200, sigma=800, scores={"adam": 0.7358}).scores["adam"]
     0.7358
     """
 
     lr: float | None = None
     rho: float | None = None
     sigma: float | None = None
-    figures: Mapping[str, float] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
 
-    def as_in_example(self, lr: float) -> Paper:
+    def at_example_lr(self, lr: float) -> Paper:
         """At the learning rate of the public example, where the paper has no figures.
 
         The penalties keep their proportion: they are as many times less as the learning rate is
         more.
 
-        >>> paper = Paper(lr=1e-4, rho=6000, sigma=4000).as_in_example(2e-4)
+        >>> paper = Paper(lr=1e-4, rho=6000, sigma=4000).at_example_lr(2e-4)
         >>> paper.rho, paper.sigma
         (3000.0, 2000.0)
         """

@@ -53,11 +53,12 @@ What is not a classifier of independent samples has its place too:
 - **A graph whose forward pass covers all nodes**: a split holds the indices of its nodes; the
   model keeps the graph as buffers and ``loss`` picks the rows of the batch.
 - **Samples that have to be merged** (molecules, texts): a split is whatever you like; override
-  :meth:`Task.samples` and :meth:`Task.batch`, and :meth:`Task.divide` if sub-batches are taken.
+  :meth:`Task.samples` and :meth:`Task.batch`, and :meth:`Task.split_batch` if there are
+  sub-batches.
 - **Two stages** (pre-training, fine-tuning): two tasks, the second with ``after = "first"`` and
-  :meth:`Task.start`. The engine runs the first with the same method and seed and hands over its
-  weights. A stage with frozen layers is one more task; parameters with ``requires_grad=False`` are
-  left alone.
+  :meth:`Task.load_pretrained`. The engine runs the first with the same method and seed and
+  hands over its weights. A stage with frozen layers is one more task; parameters with
+  ``requires_grad=False`` are left alone.
 - **A score that is sampled** (KID, IoU): sample in ``evaluate``; every method gets the same draw.
 - **Sub-batches**: with ``gradients = "sub-batches"`` the gradient of a batch is the weighted sum of
   those of its sub-batches, so that BatchNorm and dropout see one sub-batch at a time. With
@@ -67,10 +68,10 @@ What is not a classifier of independent samples has its place too:
 - **Averaged weights for evaluation** (EMA): a second copy inside the model, updated in
   :meth:`Task.after_step`.
 - **A run that ends without failing, but should not be taken for a success** (a generator that makes
-  the same image again and again): :meth:`Task.remark`.
+  the same image again and again): :meth:`Task.warning`.
 - **Data in files**: say which in ``data_files``, so that runs with other data are not taken for
   these. Modules beside the file of the task that it imports are part of the task without a word.
-- **Something to look at** (predictions, samples, filled blanks): :meth:`Task.exhibits`.
+- **Something to look at** (predictions, samples, filled blanks): :meth:`Task.artifacts`.
 """
 
 from __future__ import annotations
@@ -100,9 +101,9 @@ MOST = 1_000_000_000  # steps, samples of a batch
 class Score:
     """What a task is judged by: a name ``evaluate`` reports, and which end of it is good.
 
-    >>> Score("accuracy", percent=True).show(0.97345)
+    >>> Score("accuracy", percent=True).format(0.97345)
     '97.3 %'
-    >>> Score("kid", best="low").show(0.15849)
+    >>> Score("kid", best="low").format(0.15849)
     '0.1585'
     """
 
@@ -110,11 +111,11 @@ class Score:
     best: Literal["high", "low"] = "high"
     percent: bool = False
 
-    def better(self, a: float, b: float) -> bool:
+    def is_better(self, a: float, b: float) -> bool:
         """Whether ``a`` is strictly better than ``b``."""
         return a > b if self.best == "high" else a < b
 
-    def reached(self, value: float, target: float) -> bool:
+    def reaches(self, value: float, target: float) -> bool:
         """Whether ``value`` is as good as ``target``."""
         return value >= target if self.best == "high" else value <= target
 
@@ -122,7 +123,7 @@ class Score:
     def worst(self) -> float:
         return -float("inf") if self.best == "high" else float("inf")
 
-    def show(self, value: float) -> str:
+    def format(self, value: float) -> str:
         return f"{100 * value:.1f} %" if self.percent else f"{value:.4g}"
 
 
@@ -172,7 +173,7 @@ class Task(ABC):
     order: Literal["shuffled", "fixed"] = "shuffled"  # anew in every epoch, or as the split has it
     keep: Literal["best", "last"] = "best"  # the weights the test split is read with
     after: str | None = None  # the task whose weights this one starts from
-    exhibit_at: Sequence[float] = (1.0,)  # when to call exhibits, as parts of all steps
+    artifacts_at: Sequence[float] = (1.0,)  # when to call artifacts, as parts of all steps
     paper: Paper | None = None
     # The files and folders that ``data`` reads, as ``open`` takes them: where one of them holds
     # something else, old runs are not reused.
@@ -210,9 +211,9 @@ class Task(ABC):
 
     def batch(self, split: Any, indices: Tensor) -> Any:
         """Those samples of a split, as ``loss`` takes them: every tensor indexed alike."""
-        return _pick(split, indices)
+        return _index(split, indices)
 
-    def divide(self, batch: Any, sub_batches: int) -> list[Any]:
+    def split_batch(self, batch: Any, sub_batches: int) -> list[Any]:
         """The sub-batches of a batch, for ``gradients = "sub-batches"``."""
         return badm.split(batch, sub_batches)
 
@@ -224,7 +225,7 @@ class Task(ABC):
         """Who trains what; one player for all unless overridden."""
         return [Player("model", model, self.loss)]
 
-    def start(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    def load_pretrained(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
         """Take over what is wanted of the weights of the task named by ``after``."""
         raise NotImplementedError(f"{self.name} has after = {self.after!r} and must define start")
 
@@ -239,12 +240,12 @@ class Task(ABC):
                 return x, y
         return None
 
-    def labels_of(self, split: Any) -> Tensor | None:
+    def sample_labels(self, split: Any) -> Tensor | None:
         """The label of every sample, for ranks that are to have labels of their own."""
         pair = self.supervised(split)
         return None if pair is None else pair[1]
 
-    def remark(self, figures: Mapping[str, float]) -> str:
+    def warning(self, metrics: Mapping[str, float]) -> str:
         """What a reader of the results must know of a run that ended with those figures, if any.
 
         The figures are those of the last reading of the validation split, whichever weights are
@@ -252,12 +253,12 @@ class Task(ABC):
         """
         return ""
 
-    def exhibits(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
+    def artifacts(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
         """Pictures (PNG bytes) and texts for the report, by title; of the validation split."""
         return {}
 
 
-def check(task: Task) -> None:
+def check_task(task: Task) -> None:
     """Raise ``ValueError`` that says what a task lacks or has wrong."""
     what = type(task).__name__
     missing = [fact for fact in task.required if not hasattr(task, fact)]
@@ -299,7 +300,7 @@ def _rules(task: Task) -> Iterator[tuple[str, bool, str]]:
     yield "target", task.target is None or _is_finite(task.target), "a finite number or None"
     named = task.after is None or isinstance(task.after, str)
     yield "after", named, "the name of the task before or None"
-    parts = isinstance(task.exhibit_at, Sequence) and all(map(_is_part, task.exhibit_at))
+    parts = isinstance(task.artifacts_at, Sequence) and all(map(_is_part, task.artifacts_at))
     yield "exhibit_at", parts, "a tuple of numbers above 0 and up to 1, such as (0.5, 1.0)"
     yield "paper", task.paper is None or isinstance(task.paper, Paper), "a Paper or None"
     yield "version", isinstance(task.version, (int, str)), "a number or a text"
@@ -330,11 +331,11 @@ def _first_tensor(nest: Any) -> Tensor:
     )
 
 
-def _pick(nest: Any, indices: Tensor) -> Any:
+def _index(nest: Any, indices: Tensor) -> Any:
     if isinstance(nest, Tensor):
         return nest[indices]
     if isinstance(nest, Mapping):
-        return {key: _pick(value, indices) for key, value in nest.items()}
+        return {key: _index(value, indices) for key, value in nest.items()}
     if isinstance(nest, (tuple, list)):
-        return tuple(_pick(value, indices) for value in nest)
+        return tuple(_index(value, indices) for value in nest)
     return nest

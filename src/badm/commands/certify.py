@@ -11,13 +11,13 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from badm.bench.store import reason
-from badm.commands.certificate_picture import FORMATS, draw
-from badm.commands.faults import STORE, stop
+from badm.bench.files import os_error_reason
+from badm.commands.certificate_plot import FORMATS, draw
+from badm.commands.exit_codes import STORE_FAILED, exit_with
 from badm.commands.paper_settings import study
 from badm.commands.terminal import console
-from badm.partition import Partition
-from badm.theory import Certificate, LeastSquares, LogisticRegression, Problem
+from badm.paper.partition import Partition
+from badm.paper.theory import Certificate, LeastSquares, LogisticRegression, Problem
 
 HOLDS, VIOLATED, NOT_COVERED = 0, 1, 3
 MOST = 100_000_000  # steps, or numbers in a matrix: 0.8 GB
@@ -160,9 +160,9 @@ def certify(
         try:
             draw(certificate, title, output)
         except OSError as error:
-            stop(f"cannot write {output}: {reason(error)}", STORE)
+            exit_with(f"cannot write {output}: {os_error_reason(error)}", STORE_FAILED)
     if as_json:
-        print(json.dumps({"problem": title, **as_plain(certificate)}, indent=2))
+        print(json.dumps({"problem": title, **to_dict(certificate)}, indent=2))
     elif quiet:
         print(certificate.verdict)
     else:
@@ -216,7 +216,7 @@ def divide(samples: int, batches: int, sub_batches: int, seed: int) -> Partition
     return Partition(samples, size, sub_batches=sub_batches, generator=generator)
 
 
-def shown(steps: int, always: list[int]) -> list[int]:
+def iterations_shown(steps: int, always: list[int]) -> list[int]:
     """The iterations a table shows: all if few, else ever wider apart, with first and last."""
     if steps <= 20:
         return list(range(1, steps + 1))
@@ -231,7 +231,7 @@ def step_table(certificate: Certificate, title: str) -> Table:
     for heading in headings:
         table.add_column(heading, justify="right")
     failed = certificate.violations
-    for k in shown(len(certificate.change), failed):
+    for k in iterations_shown(len(certificate.change), failed):
         outside = "not covered" if k < certificate.first else "holds"
         table.add_row(
             str(k),
@@ -269,7 +269,7 @@ def paper_table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def as_plain(certificate: Certificate) -> dict[str, Any]:
+def to_dict(certificate: Certificate) -> dict[str, Any]:
     """Numbers and lists for JSON."""
     scalars = ("rho", "sigma", "eta", "delta", "delta_visited", "threshold")
     lists = ("lagrangian", "spread", "movement", "gradient")

@@ -6,15 +6,15 @@ from typing import Annotated
 import typer
 
 from badm import stopping
-from badm.bench.comparison import Comparison, to_json
-from badm.bench.plan import TUNING_SEED, Plan
-from badm.bench.store import Store
-from badm.bench.streams import aside
-from badm.bench.workers import Workers
+from badm.bench.engine.streams import stdout_to_stderr
+from badm.bench.engine.workers import Workers
+from badm.bench.records.comparisons import Comparison, to_json
+from badm.bench.records.plans import TUNING_SEED, Plan
+from badm.bench.records.runs import RunStore
 from badm.commands import options
-from badm.commands.faults import FAILED, say, told
-from badm.commands.output import check_outputs, write_outputs
-from badm.commands.progress import Board
+from badm.commands.exit_codes import FAILED, exit_on_error, say
+from badm.commands.output_files import check_outputs, write_outputs
+from badm.commands.progress import ProgressDisplay
 from badm.commands.terminal import console
 
 # Every metric of BADM, the paper's baselines, and the strongest there are.
@@ -99,15 +99,15 @@ def compare(
     - `badm compare my_task.py --study postgresql://host/name    # on several machines`
     """
     with stopping.at_once():
-        from badm.bench.protocol import Comparing  # not for --help to wait for
-        from badm.bench.summarise import summarise
+        from badm.bench.analysis.summaries import summarise
+        from badm.bench.compare.protocol import ComparisonRunner  # not for --help to wait for
 
-    with told():
-        names = options.chosen_methods(methods)
+    with exit_on_error():
+        names = options.parse_methods(methods)
         against = reference or ("badm" if "badm" in names else names[0])
         if against not in names:
             raise ValueError(f"--reference must be one of {', '.join(names)}, got {against!r}")
-        store = Store(runs)
+        store = RunStore(runs)
         outputs = check_outputs(output or [runs / "report.html"])
         plan = Plan(
             tuple(tasks),
@@ -123,20 +123,20 @@ def compare(
             against,
             threads,
         )
-        with aside():
-            comparing = Comparing(plan, store, study, say)
+        with stdout_to_stderr():
+            runner = ComparisonRunner(plan, store, study, say)
         shown = not (as_json or quiet)
-        workers = Workers(options.jobs_or_cores(jobs, threads), store, threads=threads)
+        workers = Workers(options.default_jobs(jobs, threads), store, threads=threads)
         try:
-            with workers, Board(comparing.contests, console(stderr=True), shown=shown) as board:
-                comparing.go(workers, board.note)
+            with workers, ProgressDisplay(runner.pairs, console(stderr=True), shown=shown) as board:
+                runner.run(workers, board.update)
         except KeyboardInterrupt:
-            if not any(entry.finals for entry in comparing.record.entries):
+            if not any(entry.finals for entry in runner.record.entries):
                 raise
-        comparison = summarise(comparing.record, store)
+        comparison = summarise(runner.record, store)
         write_outputs(comparison, outputs)
         show(comparison, outputs, as_json=as_json, quiet=quiet)
-    if comparing.record.interrupted:
+    if runner.record.interrupted:
         raise typer.Exit(stopping.exit_code())
     ends = {row.status for row in comparison.rows} | {trial.status for trial in comparison.tried}
     if ends & {"failed", "missing"}:

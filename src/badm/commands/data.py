@@ -17,14 +17,15 @@ from badm.bench.data import (
     Dataset,
     FetchFailed,
     MissingLibrary,
-    Report,
-    basis,
+    ProgressCallback,
     fetch,
     find,
     root,
     status,
+    verified_against,
     verify,
 )
+from badm.bench.tasks import by_dataset
 from badm.commands.terminal import console, text_column, visible
 
 GOOD, WRONG, UNUSABLE, MISSING = 0, 1, 2, 3
@@ -111,7 +112,7 @@ def verify_datasets(
         row: dict[str, Any] = {"name": dataset.name, "status": status(dataset), "problems": []}
         rows.append(row)
         try:
-            row["against"] = basis(dataset)
+            row["against"] = verified_against(dataset)
             if row["status"] != "missing":
                 with _progress(out, dataset.name, quiet or as_json) as report:
                     found = verify(dataset, report)
@@ -120,14 +121,14 @@ def verify_datasets(
                     for problem in found
                 ]
         except (ValueError, OSError) as error:  # SHA256SUMS itself
-            _complain(str(error))
+            _print_error(str(error))
             raise typer.Exit(WRONG) from None
         if not as_json:
             _print_verdict(out, row, quiet)
     if as_json:
         _print_json(rows)
     elif not rows:
-        _complain(f"there are no datasets in {root()}; `badm data fetch mnist` downloads one")
+        _print_error(f"there are no datasets in {root()}; `badm data fetch mnist` downloads one")
     if any(row["problems"] for row in rows):
         raise typer.Exit(WRONG)
     if not rows or any(row["status"] == "missing" for row in rows):
@@ -171,15 +172,15 @@ def fetch_datasets(names: Names, as_json: AsJson = False, quiet: Quiet = False) 
             unusable = isinstance(error, MissingLibrary)
             codes.add(UNUSABLE if unusable else WRONG)
             row["outcome"] = "failed"
-            row["message"] = str(error) if unusable else f"{error}. {_by_hand(dataset)}"
+            row["message"] = str(error) if unusable else f"{error}. {_manual_instructions(dataset)}"
             if not as_json:
-                _complain(row["message"])
+                _print_error(row["message"])
     if as_json:
         _print_json(rows)
     raise typer.Exit(min(codes, default=GOOD))
 
 
-def _by_hand(dataset: Dataset) -> str:
+def _manual_instructions(dataset: Dataset) -> str:
     return (
         f"Nothing was changed. To add it by hand, put into {root()}: {dataset.layout}; "
         f"then run `badm data verify {dataset.name}`"
@@ -199,7 +200,7 @@ def _row(dataset: Dataset) -> dict[str, Any]:
         "name": dataset.name,
         "title": dataset.title,
         "what": dataset.what,
-        "tasks": list(dataset.tasks),
+        "tasks": list(by_dataset().get(dataset.name, ())),
         "status": status(dataset),
         "bytes": sum(path.stat().st_size for path in found) if found else dataset.size,
         "folder": dataset.folder,
@@ -212,13 +213,13 @@ def _row(dataset: Dataset) -> dict[str, Any]:
 def _print_verdict(out: Console, row: dict[str, Any], quiet: bool) -> None:
     name, problems = row["name"], row["problems"]
     if row["status"] == "missing":
-        _complain(f"{name}: missing from {root()}; `badm data fetch {name}`")
+        _print_error(f"{name}: missing from {root()}; `badm data fetch {name}`")
     elif problems:
-        _complain(f"{name}: {len(problems)} problem{'s' if len(problems) > 1 else ''}")
+        _print_error(f"{name}: {len(problems)} problem{'s' if len(problems) > 1 else ''}")
         for problem in problems[:SHOWN]:
-            _complain(f"  {problem['path']}: {problem['message']}")
+            _print_error(f"  {problem['path']}: {problem['message']}")
         if len(problems) > SHOWN:
-            _complain(f"  and {len(problems) - SHOWN} more: --json has them all")
+            _print_error(f"  and {len(problems) - SHOWN} more: --json has them all")
     elif not quiet:
         out.print(f"{name}: good ({row['against']})")
 
@@ -245,12 +246,12 @@ def _print_json(rows: list[dict[str, Any]]) -> None:
     print(json.dumps({"root": str(root()), "datasets": rows}, indent=2))
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     print(visible(message), file=sys.stderr)
 
 
 @contextmanager
-def _progress(out: Console, name: str, hidden: bool) -> Iterator[Report | None]:
+def _progress(out: Console, name: str, hidden: bool) -> Iterator[ProgressCallback | None]:
     """A bar that appears with the first report; none into a pipe."""
     if hidden or not out.is_interactive:
         yield None

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from badm.bench.method import Range
 from badm.bench.methods import METHODS
-from badm.bench.methods.replicas import MODES, PLUS
+from badm.bench.methods.replicas import MODE_SEPARATOR, MODES
 from badm.bench.tasks import TASKS
 from badm.commands.options import AsJson
 from badm.commands.terminal import console
@@ -45,7 +45,7 @@ def list_tasks(as_json: AsJson = False) -> None:
     for heading in ("task", "what it is", "score", "steps", "target"):
         table.add_column(heading, overflow="fold")
     for task in tasks:
-        target = "" if task.target is None else task.score.show(task.target)
+        target = "" if task.target is None else task.score.format(task.target)
         table.add_row(task.name, task.description, task.score.name, str(task.steps), target)
     console().print(table)
 
@@ -84,7 +84,7 @@ def list_methods(as_json: AsJson = False) -> None:
             ", ".join(f"{name} {method.defaults[name]:g}" for name, _ in ranges),
             ", ".join(f"{part.low:g} – {part.high:g}" for _, part in ranges),
         )
-    modes = ", ".join(f"{PLUS}{mode}" for mode in MODES)
+    modes = ", ".join(f"{MODE_SEPARATOR}{mode}" for mode in MODES)
     console().print(table)
     console().print(
         f"\nTo train on several ranks, add a mode to a name, as in adam+outer: {modes}."

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from badm.bench.environment import cores
+from badm.bench.engine.environment import available_cores
+from badm.bench.engine.training import SCHEDULES
 from badm.bench.method import Method, Setting
 from badm.bench.methods import METHODS
 from badm.bench.methods import find as find_method
 from badm.bench.task import MOST, SCALES
-from badm.bench.training import SCHEDULES
-from badm.commands.output import FORMS
+from badm.commands.output_files import OUTPUT_FORMS
 
 
 def one_of(*choices: str) -> Any:
@@ -96,21 +96,21 @@ Outputs = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help=f"A file to write; may be repeated: {FORMS}.",
+        help=f"A file to write; may be repeated: {OUTPUT_FORMS}.",
         show_default="report.html in the folder of the runs",
     ),
 ]
 
 
-def jobs_or_cores(jobs: int | None, threads: int) -> int:
+def default_jobs(jobs: int | None, threads: int) -> int:
     """As many runs as the machine has cores for, at most eight, unless told otherwise."""
-    return jobs or max(1, min(8, cores() // threads))
+    return jobs or max(1, min(8, available_cores() // threads))
 
 
-def chosen_methods(text: str, option: str = "--methods") -> tuple[str, ...]:
+def parse_methods(text: str, option: str = "--methods") -> tuple[str, ...]:
     """Comma-separated names; ``all`` and patterns such as ``badm*`` stand for several.
 
-    >>> chosen_methods("adam,badm-d*")
+    >>> parse_methods("adam,badm-d*")
     ('adam', 'badm-diagonal')
     """
     names: list[str] = []
@@ -127,7 +127,7 @@ def chosen_methods(text: str, option: str = "--methods") -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def settings_given(pairs: list[str], method: Method) -> Setting:
+def parse_settings(pairs: list[str], method: Method) -> Setting:
     """``["lr=0.01", "nesterov=true"]`` as a full setting of the method."""
     given: Setting = {}
     for pair in pairs:

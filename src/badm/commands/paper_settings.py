@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from badm.partition import Partition
-from badm.theory import Certificate, Problem, Start
+from badm.paper.partition import Partition
+from badm.paper.theory import Certificate, Problem, Start
 
 PAPER_RATIOS = (
     ("Cora, text classification", 1, 4),

@@ -9,19 +9,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.progress import TaskID as BarID
 
-from badm.bench.workers import Happening
-from badm.bench.workers import Progress as Stepped
+from badm.bench.engine.workers import RunProgress as Stepped
+from badm.bench.engine.workers import WorkerEvent
 from badm.commands.terminal import text_column
 
 if TYPE_CHECKING:
-    from badm.bench.contest import Contest
+    from badm.bench.compare.method_on_task import MethodOnTask
 
 
-class Board:
+class ProgressDisplay:
     """To be used in a ``with`` block around a comparison, and told of all that happens."""
 
-    def __init__(self, contests: list[Contest], console: Console, *, shown: bool) -> None:
-        self.contests = contests
+    def __init__(self, pairs: list[MethodOnTask], console: Console, *, shown: bool) -> None:
+        self.pairs = pairs
         self.progress = Progress(
             text_column("{task.description}"),
             BarColumn(bar_width=None),
@@ -35,7 +35,7 @@ class Board:
         self.whole = self.progress.add_task("runs", total=self._wanted(), note="")
         self.lines: dict[str, BarID] = {}
 
-    def __enter__(self) -> Board:
+    def __enter__(self) -> ProgressDisplay:
         self.progress.start()
         return self
 
@@ -45,11 +45,11 @@ class Board:
         self.progress.stop()
 
     def _wanted(self) -> int:
-        return sum(contest.runs_wanted for contest in self.contests)
+        return sum(pair.runs_planned for pair in self.pairs)
 
-    def note(self, happening: Happening) -> None:
-        config = happening.job.config
-        if isinstance(happening, Stepped):
+    def update(self, event: WorkerEvent) -> None:
+        config = event.job.config
+        if isinstance(event, Stepped):
             if config.key not in self.lines:
                 lr = config.setting.get("lr")
                 trial = "trial" if lr is None else f"lr {lr}"
@@ -59,12 +59,12 @@ class Board:
                 )
             self.progress.update(
                 self.lines[config.key],
-                completed=happening.step,
-                note=f"loss {happening.loss:.4g}",
+                completed=event.step,
+                note=f"loss {event.loss:.4g}",
             )
         else:
             line = self.lines.pop(config.key, None)
             if line is not None:
                 self.progress.remove_task(line)
-        ended = sum(contest.runs_ended for contest in self.contests)
+        ended = sum(pair.runs_ended for pair in self.pairs)
         self.progress.update(self.whole, completed=ended, total=self._wanted())

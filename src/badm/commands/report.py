@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from badm.bench.plan import latest_record, read_record
-from badm.bench.store import Store
+from badm.bench.records.plans import latest_record, read_record
+from badm.bench.records.runs import RunStore
 from badm.commands import options
 from badm.commands.compare import show
-from badm.commands.faults import USAGE, say, stop, told
-from badm.commands.output import check_outputs, write_outputs
+from badm.commands.exit_codes import USAGE, exit_on_error, exit_with, say
+from badm.commands.output_files import check_outputs, write_outputs
 
 
 def report(
@@ -44,12 +44,12 @@ def report(
     - `badm report runs -o table.md -o figures -o numbers.json`
     - `badm report runs --comparison runs/comparisons/3f2a9c01d4e5.json`
     """
-    from badm.bench.summarise import summarise  # not for --help to wait for
+    from badm.bench.analysis.summaries import summarise  # not for --help to wait for
 
-    with told():
+    with exit_on_error():
         if not runs.is_dir():
-            stop(f"there is no folder {runs}", USAGE)
-        store = Store(runs)
+            exit_with(f"there is no folder {runs}", USAGE)
+        store = RunStore(runs)
         problems: list[str] = []
         if comparison is not None:
             record = read_record(comparison)
@@ -58,12 +58,12 @@ def report(
             if latest is None:
                 for problem in problems:
                     say(problem)
-                stop(f"{runs} has no comparison yet: `badm compare digits` makes one", USAGE)
+                exit_with(f"{runs} has no comparison yet: `badm compare digits` makes one", USAGE)
             assert latest is not None
             record = latest
         outputs = check_outputs(output or [runs / "report.html"])
         made = summarise(record, store)
-        skipped = [f"Skipped: {problem}." for problem in [*problems, *store.runs()[1]]]
+        skipped = [f"Skipped: {problem}." for problem in [*problems, *store.read_all()[1]]]
         made.notes.extend(note for note in skipped if note not in made.notes)
         write_outputs(made, outputs)
         show(made, outputs, as_json=as_json, quiet=quiet)

@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from badm import stopping
-from badm.bench import data
-from badm.bench import reproduce as paper
-from badm.bench.comparison import Comparison, to_json
-from badm.bench.part import Part
-from badm.bench.plan import TUNING_SEED
-from badm.bench.store import Store, reason, write_atomically
-from badm.bench.streams import aside
-from badm.bench.workers import Workers
+from badm.bench import tasks
+from badm.bench.engine.streams import stdout_to_stderr
+from badm.bench.engine.workers import Workers
+from badm.bench.files import os_error_reason, write_atomically
+from badm.bench.records.comparisons import Comparison, to_json
+from badm.bench.records.plans import TUNING_SEED
+from badm.bench.records.runs import RunStore
+from badm.bench.reproduce import parts as paper
+from badm.bench.reproduce.part import PaperPart
 from badm.commands import options
-from badm.commands.faults import FAILED, STORE, say, stop, told
-from badm.commands.output import check_outputs, write_outputs
-from badm.commands.progress import Board
+from badm.commands.exit_codes import FAILED, STORE_FAILED, exit_on_error, exit_with, say
+from badm.commands.output_files import check_outputs, write_outputs
+from badm.commands.progress import ProgressDisplay
 from badm.commands.terminal import console
 
 if TYPE_CHECKING:
-    from badm.bench.protocol import Comparing
+    from badm.bench.compare.protocol import ComparisonRunner
 
 
 def reproduce(
@@ -85,128 +86,128 @@ def reproduce(
     - `badm reproduce --scale smoke --steps 5 -o /tmp/results    # a trial, on synthetic data`
     """
     with stopping.at_once():
-        from badm.bench.protocol import Comparing  # not for --help to wait for
+        from badm.bench.compare.protocol import ComparisonRunner  # not for --help to wait for
 
-    with told():
+    with exit_on_error():
         parts = [paper.find(name) for name in dict.fromkeys(names or paper.PARTS)]
-        chosen = options.chosen_methods(methods) if methods else ()
-        store = Store(runs)
+        chosen = options.parse_methods(methods) if methods else ()
+        store = RunStore(runs)
         _check_folder(output, parts, page)
-        with aside():
+        with stdout_to_stderr():
             work = {
                 part.name: [
-                    Comparing(replace(plan, threads=threads), store)
+                    ComparisonRunner(replace(plan, threads=threads), store)
                     for plan in part.plans(
                         chosen,
                         scale=scale,  # type: ignore[arg-type]  # checked by typer's callback
                         seeds=seeds,
                         steps=steps,
-                        absent=_absent(part, scale),
+                        absent=_missing_tasks(part, scale),
                     )
                 ]
                 for part in parts
             }
-        contests = [c for those in work.values() for one in those for c in one.contests]
+        pairs = [c for those in work.values() for one in those for c in one.pairs]
         shown = not (as_json or quiet)
-        count = options.jobs_or_cores(jobs, threads)
+        count = options.default_jobs(jobs, threads)
         done: list[dict[str, Any]] = []
         interrupted = failed = False
         for part in parts:
-            comparing = work[part.name]
-            with Board(contests, console(stderr=True), shown=shown) as board:
-                interrupted = _interrupted(comparing, store, count, threads, board)
-            if interrupted and not any(e.finals for c in comparing for e in c.record.entries):
+            runner = work[part.name]
+            with ProgressDisplay(pairs, console(stderr=True), shown=shown) as board:
+                interrupted = _interrupted(runner, store, count, threads, board)
+            if interrupted and not any(e.finals for c in runner for e in c.record.entries):
                 raise KeyboardInterrupt
             command = _command(part.name, scale, seeds, steps, methods)
-            made, files = _write(part, comparing, store, output, command, page=page)
+            made, files = _write(part, runner, store, output, command, page=page)
             if not as_json:
                 _show(part, made, files, tables=not quiet)
-            done.append(_plain(part, made))
+            done.append(_to_dict(part, made))
             failed |= any(row.status in ("failed", "missing") for one in made for row in one.rows)
             if interrupted:
                 break
         if as_json:
             print(json.dumps(done, allow_nan=False))
     if interrupted:
-        stop("interrupted; the same command goes on from here", stopping.exit_code())
+        exit_with("interrupted; the same command goes on from here", stopping.exit_code())
     if failed:
         raise typer.Exit(FAILED)
 
 
-def _absent(part: Part, scale: str) -> list[str]:
+def _missing_tasks(part: PaperPart, scale: str) -> list[str]:
     """The tasks of a part whose data are not there, told; an error if that is all of them."""
     if scale == "smoke":  # on synthetic data
         return []
-    lacking = {task: why for task in part.tasks if (why := data.absence(task))}
+    lacking = {task: why for task in part.tasks if (why := tasks.missing_data(task))}
     if len(lacking) == len(part.tasks):
-        stop(next(iter(lacking.values())), FAILED)
+        exit_with(next(iter(lacking.values())), FAILED)
     for why in dict.fromkeys(lacking.values()):
         say(f"{part.name} goes on without it: {why}")
     return list(lacking)
 
 
-def _check_folder(folder: Path, parts: list[Part], page: bool) -> None:
+def _check_folder(folder: Path, parts: list[PaperPart], page: bool) -> None:
     """Refuse early what could not be written at the end."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        stop(f"cannot write {folder}: {reason(error)}", STORE)
+        exit_with(f"cannot write {folder}: {os_error_reason(error)}", STORE_FAILED)
     endings = (".md", ".json", "-figures", *[".html"] * page)
     check_outputs([folder / f"{part.name}{ending}" for part in parts for ending in endings])
 
 
 def _interrupted(
-    comparing: "list[Comparing]", store: Store, count: int, threads: int, board: Board
+    runner: "list[ComparisonRunner]",
+    store: RunStore,
+    count: int,
+    threads: int,
+    board: ProgressDisplay,
 ) -> bool:
     """Do the runs of a part that are left; whether Ctrl-C came before the end."""
-    for one in comparing:
+    for one in runner:
         try:
             with Workers(count, store, threads=threads) as workers:
-                one.go(workers, board.note)
+                one.run(workers, board.update)
         except KeyboardInterrupt:
-            for other in comparing:
+            for other in runner:
                 other.record.interrupted |= not other.done
             return True
     return False
 
 
 def _write(
-    part: Part,
-    comparing: "list[Comparing]",
-    store: Store,
+    part: PaperPart,
+    runner: "list[ComparisonRunner]",
+    store: RunStore,
     folder: Path,
     command: str,
     *,
     page: bool,
 ) -> tuple[list[Comparison], list[Path]]:
     """What a part found, and the files it has been written to."""
-    from badm.bench.report.paper_table import merged, paper_markdown  # not for --help to wait for
-    from badm.bench.summarise import summarise
+    from badm.bench.analysis.summaries import summarise
+    from badm.bench.reproduce.tables import merged, paper_markdown  # not for --help to wait for
 
-    made = [summarise(one.record, store) for one in comparing]
+    made = [summarise(one.record, store) for one in runner]
     whole = merged(part, made)
     files = [folder / f"{part.name}{ending}" for ending in (".md", ".json", "-figures")]
     table, content, pictures = files
     try:
         write_atomically(table, paper_markdown(part, whole, command).encode())
-        text = json.dumps(_plain(part, made), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(_to_dict(part, made), ensure_ascii=False, allow_nan=False)
         write_atomically(content, f"{text}\n".encode())
         draw(whole, pictures)
     except OSError as error:
-        stop(f"cannot write to {folder}: {reason(error)}", STORE)
+        exit_with(f"cannot write to {folder}: {os_error_reason(error)}", STORE_FAILED)
     if page:
         files.append(folder / f"{part.name}.html")
         write_outputs(whole, files[-1:])
     return made, files
 
 
-def _show(part: Part, made: list[Comparison], files: list[Path], *, tables: bool) -> None:
+def _show(part: PaperPart, made: list[Comparison], files: list[Path], *, tables: bool) -> None:
     """Where the files are, after the tables if they are wanted."""
-    from badm.bench.report.paper_table import (  # not for --help to wait for
-        console_paper_table,
-        merged,
-        paper_tables,
-    )
+    from badm.bench.reproduce.tables import console_paper_table, merged, paper_tables
 
     out = console()
     whole = merged(part, made)
@@ -223,16 +224,16 @@ def _show(part: Part, made: list[Comparison], files: list[Path], *, tables: bool
 
 def draw(comparison: Comparison, folder: Path) -> None:
     """Loss, score and pictures of each task, as PNG files: SVG files would outweigh the rest."""
-    from badm.bench.report import figures  # not for --help to wait for
+    from badm.bench.report import draw_figures  # not for --help to wait for
 
     folder.mkdir(exist_ok=True)
     with TemporaryDirectory() as drawn:
-        kinds = ("score", "loss", "exhibits")
-        for path in figures(comparison, Path(drawn), kinds=kinds, forms=("png",)):
+        kinds = ("score", "loss", "artifacts")
+        for path in draw_figures(comparison, Path(drawn), kinds=kinds, forms=("png",)):
             write_atomically(folder / path.name, path.read_bytes())
 
 
-def _plain(part: Part, comparisons: list[Comparison]) -> dict[str, Any]:
+def _to_dict(part: PaperPart, comparisons: list[Comparison]) -> dict[str, Any]:
     return {
         "part": part.name,
         "comparisons": [json.loads(to_json(one)) for one in comparisons],

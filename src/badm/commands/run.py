@@ -11,16 +11,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from badm import stopping
 from badm.bench import methods, tasks
-from badm.bench.launch import run_or_launch
-from badm.bench.methods.replicas import MODES, PLUS
-from badm.bench.run import run_on
-from badm.bench.store import Config, Run, Store
-from badm.bench.streams import aside
+from badm.bench.engine.launcher import run_or_launch
+from badm.bench.engine.ranks import join_ranks
+from badm.bench.engine.run import run_on_ranks
+from badm.bench.engine.streams import stdout_to_stderr
+from badm.bench.engine.training import Interrupted, RunOptions
+from badm.bench.methods.replicas import MODE_SEPARATOR, MODES
+from badm.bench.records.runs import Run, RunConfig, RunStore
 from badm.bench.task import Score
-from badm.bench.team import gathered
-from badm.bench.training import Interrupted, Options
 from badm.commands import options
-from badm.commands.faults import FAILED, stop, told
+from badm.commands.exit_codes import FAILED, exit_on_error, exit_with
 from badm.commands.terminal import console, text_column, visible
 from badm.lifetime import started_by_torchrun
 
@@ -85,20 +85,20 @@ def run(
     - `badm run digits --method adam --replicas outer --set ranks=2 --set every=20`
     - `torchrun --nproc-per-node 4 -m badm run digits --method badm --replicas outer`
     """
-    with told():
+    with exit_on_error():
         torch.set_num_threads(threads)
-        chosen = methods.find(f"{method}{PLUS}{replicas}" if replicas else method)
-        full = options.settings_given(setting or [], chosen)
-        team = None
+        chosen = methods.find(f"{method}{MODE_SEPARATOR}{replicas}" if replicas else method)
+        full = options.parse_settings(setting or [], chosen)
+        ranks = None
         if started_by_torchrun():
             if chosen.family != "replicas":
                 raise ValueError(
                     "torchrun has started several processes: say with --replicas how they meet"
                 )
-            team = gathered()
-            full["ranks"] = team.size
-        leads = team is None or team.leads
-        store = Store(runs)
+            ranks = join_ranks()
+            full["ranks"] = ranks.size
+        leads = ranks is None or ranks.is_first
+        store = RunStore(runs)
         folder, here = store.anchored(), Path.cwd()  # the code of a task may go elsewhere
         progress = Progress(
             text_column("{task.description}"),
@@ -111,13 +111,13 @@ def run(
             disable=as_json or quiet or not leads or not console(stderr=True).is_terminal,
         )
         try:
-            with aside(), progress:
+            with stdout_to_stderr(), progress:
                 bar = progress.add_task(f"{task} {chosen.name}", total=None, note="")
 
-                def watch(step: int, loss: float) -> None:
+                def on_step(step: int, loss: float) -> None:
                     progress.update(bar, completed=step, note=f"loss {loss:.4g}")
 
-                how = Options(checkpoint, weights, watch, stopping.asked, stopping.held)
+                how = RunOptions(checkpoint, weights, on_step, stopping.asked, stopping.held)
                 found = tasks.find(task, scale, here)  # type: ignore[arg-type]
                 progress.update(bar, total=steps or found.task.steps)
                 last = found.config(
@@ -127,14 +127,14 @@ def run(
                     if stopping.asked():  # in the last moments of the stage before
                         raise Interrupted
                     part = how if stage is found else replace(how, keep_weights=True)
-                    if team is None:
+                    if ranks is None:
                         run_or_launch(stage, config, chosen, folder, part)
                     else:
-                        run_on(team, config, stage.task, chosen, folder, part)
+                        run_on_ranks(ranks, config, stage.task, chosen, folder, part)
         except Interrupted:
             saved = store.checkpoint(config).exists()
             where = "its checkpoint" if saved else "the beginning"
-            stop(f"interrupted; the same command goes on from {where}", stopping.exit_code())
+            exit_with(f"interrupted; the same command goes on from {where}", stopping.exit_code())
         if not leads:
             return
         done = store.read(config)
@@ -143,14 +143,14 @@ def run(
         show(done, found.task.score, as_json=as_json, quiet=quiet)
         if done.result.status in ("failed", "cannot"):
             word = "cannot train" if done.result.status == "cannot" else "failed on"
-            stop(f"{chosen.name} {word} {found.task.name}: {done.result.message}", FAILED)
+            exit_with(f"{chosen.name} {word} {found.task.name}: {done.result.message}", FAILED)
 
 
-def _stages(found: tasks.Found, config: Config) -> list[tuple[tasks.Found, Config]]:
+def _stages(found: tasks.FoundTask, config: RunConfig) -> list[tuple[tasks.FoundTask, RunConfig]]:
     """The run, after those of the stages before with the same method, setting and seed."""
-    if found.before is None:
+    if found.previous_stage is None:
         return [(found, config)]
-    earlier = tasks.find(found.before, found.task.scale, found.folder)
+    earlier = tasks.find(found.previous_stage, found.task.scale, found.folder)
     task = earlier.task
     like = replace(
         config,
@@ -168,7 +168,7 @@ def show(done: Run, score: Score, *, as_json: bool, quiet: bool) -> None:
     result = done.result
     assert result is not None
     if as_json:
-        plain = {"config": done.config.plain(), "result": asdict(result), "path": str(done.path)}
+        plain = {"config": done.config.to_dict(), "result": asdict(result), "path": str(done.path)}
         print(json.dumps(plain, indent=2))
         return
     if not quiet:
@@ -179,7 +179,7 @@ def show(done: Run, score: Score, *, as_json: bool, quiet: bool) -> None:
             ("test", (result.test or {}).get(score.name)),
         ):
             if value is not None:
-                print(f"{name} {score.name}: {score.show(value)}")
+                print(f"{name} {score.name}: {score.format(value)}")
         if result.message and result.status in ("finished", "diverged"):
             print(visible(result.message))
     print(f"written: {done.path}")

@@ -9,14 +9,14 @@ from rich.table import Table
 
 from badm import stopping
 from badm.bench import tasks as all_tasks
-from badm.bench.plan import Entry, Plan
-from badm.bench.store import Store
-from badm.bench.streams import aside
+from badm.bench.engine.streams import stdout_to_stderr
+from badm.bench.engine.workers import Workers
+from badm.bench.records.plans import MethodRecord, Plan
+from badm.bench.records.runs import RunStore
 from badm.bench.task import Score
-from badm.bench.workers import Workers
 from badm.commands import options
-from badm.commands.faults import FAILED, say, told
-from badm.commands.progress import Board
+from badm.commands.exit_codes import FAILED, exit_on_error, say
+from badm.commands.progress import ProgressDisplay
 from badm.commands.terminal import console
 
 
@@ -55,11 +55,11 @@ def tune(
     - `badm tune my_task.py --method badm,adam --trials 12 --json`
     """
     with stopping.at_once():
-        from badm.bench.protocol import Comparing  # not for --help to wait for
+        from badm.bench.compare.protocol import ComparisonRunner  # not for --help to wait for
 
-    with told():
-        names = options.chosen_methods(method, "--method")
-        store = Store(runs)
+    with exit_on_error():
+        names = options.parse_methods(method, "--method")
+        store = RunStore(runs)
         plan = Plan(
             (task,),
             names,
@@ -74,16 +74,16 @@ def tune(
             names[0],
             threads,
         )
-        with aside():
-            comparing = Comparing(plan, store, study, say)
-        workers = Workers(options.jobs_or_cores(jobs, threads), store, threads=threads)
+        with stdout_to_stderr():
+            runner = ComparisonRunner(plan, store, study, say)
+        workers = Workers(options.default_jobs(jobs, threads), store, threads=threads)
         shown = not (as_json or quiet)
-        with workers, Board(comparing.contests, console(stderr=True), shown=shown) as board:
-            comparing.go(workers, board.note)
-        entries = comparing.record.entries
+        with workers, ProgressDisplay(runner.pairs, console(stderr=True), shown=shown) as board:
+            runner.run(workers, board.update)
+        entries = runner.record.entries
         score = all_tasks.find(task, scale).task.score  # type: ignore[arg-type]
         if as_json:
-            print(json.dumps([_plain(entry) for entry in entries], indent=2))
+            print(json.dumps([_to_dict(entry) for entry in entries], indent=2))
         else:
             out = console()
             for entry in entries:
@@ -94,11 +94,11 @@ def tune(
         raise typer.Exit(FAILED)
 
 
-def _finished(entry: Entry) -> bool:
+def _finished(entry: MethodRecord) -> bool:
     return any(trial.status == "finished" for trial in entry.tried)
 
 
-def _best(entry: Entry) -> str:
+def _best(entry: MethodRecord) -> str:
     if not _finished(entry):
         return f"{entry.method}: no trial finished"
     chosen = entry.setting or {}
@@ -112,14 +112,14 @@ def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
-def trial_table(entry: Entry, score: Score) -> Table:
+def trial_table(entry: MethodRecord, score: Score) -> Table:
     """The settings tried, with their scores."""
     table = Table(title=f"{entry.task}: {entry.method}", title_justify="left", box=None)
     for heading in (*entry.searched, score.name, ""):
         table.add_column(heading, justify="right")
     for trial in entry.tried:
         best = trial.setting == entry.setting and trial.status == "finished"
-        value = "" if trial.score is None else score.show(trial.score)
+        value = "" if trial.score is None else score.format(trial.score)
         table.add_row(
             *(_shown(trial.setting[name]) for name in entry.searched),
             value if trial.status == "finished" else trial.status,
@@ -129,7 +129,7 @@ def trial_table(entry: Entry, score: Score) -> Table:
     return table
 
 
-def _plain(entry: Entry) -> dict[str, object]:
+def _to_dict(entry: MethodRecord) -> dict[str, object]:
     return {
         "task": entry.task,
         "method": entry.method,

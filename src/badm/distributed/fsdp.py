@@ -23,7 +23,7 @@ def is_sharded(x: object) -> bool:
     return hasattr(x, "device_mesh") and hasattr(x, "placements")
 
 
-def local(x: Any) -> Any:
+def to_local(x: Any) -> Any:
     """What this rank has of a tensor: its part of a sharded one, all of any other."""
     return x.to_local() if is_sharded(x) else x
 
@@ -34,7 +34,7 @@ def gathered(x: Any) -> Tensor:
     return whole
 
 
-def whole_like(p: Any) -> Tensor:
+def unsharded_like(p: Any) -> Tensor:
     """An empty tensor of the shape that a sharded one has as a whole."""
     return torch.empty(p.shape, dtype=p.dtype, device=p.to_local().device)
 
@@ -52,12 +52,13 @@ def as_whole_matrices(
         own = [parts[i] for i in indices]
         if group is None:
             both = [
-                _directly(part, params[i], change) for part, i in zip(own, indices, strict=True)
+                _orthogonalize_gathered(part, params[i], change)
+                for part, i in zip(own, indices, strict=True)
             ]
             yield indices, [changed for changed, _ in both], torch.stack([size for _, size in both])
         else:
             shapes = [params[i].shape for i in indices]
-            yield indices, _shared_out(own, shapes, group, change), _largest(own, group)
+            yield indices, _orthogonalize_shared(own, shapes, group, change), _largest(own, group)
 
 
 def _largest(parts: list[Tensor], group: dist.ProcessGroup) -> Tensor:
@@ -85,7 +86,7 @@ def _groups(
         yield group, indices
 
 
-def _directly(part: Tensor, p: Any, change: OnMatrix) -> tuple[Tensor, Tensor]:
+def _orthogonalize_gathered(part: Tensor, p: Any, change: OnMatrix) -> tuple[Tensor, Tensor]:
     """One matrix as a whole on every rank, for parameters that are cut in some other way."""
     from torch.distributed.tensor import DTensor
 
@@ -103,20 +104,20 @@ def part_of(x: Tensor, p: Any) -> Tensor:
     return same.redistribute(placements=p.placements).to_local()
 
 
-def _shared_out(
+def _orthogonalize_shared(
     parts: list[Tensor], shapes: list[torch.Size], group: dist.ProcessGroup, change: OnMatrix
 ) -> list[Tensor]:
     """The changed parts of matrices of which ``parts`` are this rank's rows."""
     ranks = range(dist.get_world_size(group))
     me = dist.get_rank(group)
-    of = _shares(shapes, len(ranks))
-    sizes = [_elements(shape, len(ranks)) for shape in shapes]
+    of = _assign_matrices(shapes, len(ranks))
+    sizes = [_shard_sizes(shape, len(ranks)) for shape in shapes]
     mine = of[me]
     # There: to each rank its matrices' rows. Back: from each rank the rows of its matrices.
     there = [sum(sizes[i][me] for i in of[rank]) for rank in ranks]
     back = [sum(sizes[i][rank] for i in mine) for rank in ranks]
     none = parts[0].new_empty(0)  # gives its type to what a rank without matrices sends
-    rows = _exchange([none, *(parts[i] for rank in ranks for i in of[rank])], there, back, group)
+    rows = _all_to_all([none, *(parts[i] for rank in ranks for i in of[rank])], there, back, group)
     pieces = iter(torch.split(rows, [sizes[i][rank] for rank in ranks for i in mine]))
     by_rank = [[next(pieces) for _ in mine] for _ in ranks]
     done = []
@@ -124,13 +125,13 @@ def _shared_out(
         matrix = torch.cat([of_rank[place] for of_rank in by_rank]).view(shapes[i])
         done.append(torch.split(change(matrix).reshape(-1), sizes[i]))
     returned = [pieces_of[rank] for rank in ranks for pieces_of in done]
-    rows = _exchange([none, *returned], back, there, group)
+    rows = _all_to_all([none, *returned], back, there, group)
     pieces = iter(torch.split(rows, [sizes[i][me] for rank in ranks for i in of[rank]]))
     x = {i: next(pieces) for rank in ranks for i in of[rank]}
     return [x[i].view(part.shape) for i, part in enumerate(parts)]
 
 
-def _exchange(
+def _all_to_all(
     tensors: list[Tensor], sent: list[int], received: list[int], group: dist.ProcessGroup
 ) -> Tensor:
     flat = torch.cat([x.reshape(-1) for x in tensors])
@@ -139,10 +140,10 @@ def _exchange(
     return result
 
 
-def _shares(shapes: Sequence[torch.Size], ranks: int) -> list[list[int]]:
+def _assign_matrices(shapes: Sequence[torch.Size], ranks: int) -> list[list[int]]:
     """Which rank does which matrices: the largest first, each to whom has least to do.
 
-    >>> _shares([torch.Size(s) for s in ((2, 2), (9, 9), (4, 4), (4, 4))], 2)
+    >>> _assign_matrices([torch.Size(s) for s in ((2, 2), (9, 9), (4, 4), (4, 4))], 2)
     [[1], [2, 3, 0]]
     """
     work = [0.0] * ranks
@@ -155,10 +156,10 @@ def _shares(shapes: Sequence[torch.Size], ranks: int) -> list[list[int]]:
     return shares
 
 
-def _elements(shape: torch.Size, ranks: int) -> list[int]:
+def _shard_sizes(shape: torch.Size, ranks: int) -> list[int]:
     """How much each rank has of a tensor that is cut along its rows, as ``torch.chunk`` does.
 
-    >>> _elements(torch.Size((5, 2)), 4)
+    >>> _shard_sizes(torch.Size((5, 2)), 4)
     [4, 4, 2, 0]
     """
     rows = -(-shape[0] // ranks)

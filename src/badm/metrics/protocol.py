@@ -145,9 +145,9 @@ class Metric(ABC):
 def own_parts(params: Parameters) -> Parameters:
     """What this rank has of sharded parameters, their gradients and states; the same memory."""
     return Parameters(
-        [fsdp.local(w) for w in params.w],
-        [fsdp.local(g) for g in params.g],
-        [{key: fsdp.local(value) for key, value in state.items()} for state in params.states],
+        [fsdp.to_local(w) for w in params.w],
+        [fsdp.to_local(g) for g in params.g],
+        [{key: fsdp.to_local(value) for key, value in state.items()} for state in params.states],
     )
 
 

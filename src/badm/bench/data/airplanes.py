@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from badm.bench.data import matlab, pictures
+from badm.bench.data import image_files, matlab
 from badm.bench.data.archives import ArchiveError, unpack
-from badm.bench.data.dataset import FetchFailed, Problem, Report
+from badm.bench.data.dataset import FetchFailed, FileProblem, ProgressCallback
 from badm.bench.data.download import Download
 
 # Where images and annotations are: as the archive of the publisher unpacks, and side by side.
@@ -95,7 +95,7 @@ def pairs(folder: Path) -> list[tuple[Path, Path]]:
 def read_one(image: Path, annotation: Path) -> Airplane:
     """One photograph, with a box that lies within it."""
     y1, y2, x1, x2 = read_box(annotation)
-    height, width = pictures.original_size(image)
+    height, width = image_files.original_size(image)
     for axis, low, high, size in (("y", y1, y2, height), ("x", x1, x2, width)):
         if not 0 <= low <= high <= size:
             raise AirplaneError(
@@ -122,28 +122,28 @@ def read_box(file: Path) -> tuple[float, float, float, float]:
 
 def decoded(airplanes: Sequence[Airplane], side: int) -> tuple[Tensor, Tensor]:
     """Images (N, side, side, 3) in bytes and targets (N, 4)."""
-    images = pictures.read_all([airplane.image for airplane in airplanes], side, side)
+    images = image_files.read_all([airplane.image for airplane in airplanes], side, side)
     return torch.from_numpy(images), torch.tensor([airplane.target for airplane in airplanes])
 
 
-def check(folder: Path) -> list[Problem]:
+def check(folder: Path) -> list[FileProblem]:
     """What is wrong with the files of a folder, each of which is read."""
     try:
         both = pairs(folder)
     except AirplaneError as error:
-        return [Problem(folder.name, "missing", str(error))]
+        return [FileProblem(folder.name, "missing", str(error))]
     problems, airplanes = [], []
     for image, annotation in both:
         try:
             airplanes.append(read_one(image, annotation))
-            pictures.read(image, 1, 1)
-        except (AirplaneError, pictures.PictureError) as error:
-            place = image if isinstance(error, pictures.PictureError) else annotation
+            image_files.read(image, 1, 1)
+        except (AirplaneError, image_files.ImageFileError) as error:
+            place = image if isinstance(error, image_files.ImageFileError) else annotation
             name = f"{folder.name}/{place.relative_to(folder).as_posix()}"
-            problems.append(Problem(name, "corrupt", str(error)))
+            problems.append(FileProblem(name, "corrupt", str(error)))
     if not problems and hashlib.sha256(_facts(airplanes)).hexdigest() != SHA256:
         problems.append(
-            Problem(
+            FileProblem(
                 folder.name,
                 "size",
                 f"{len(airplanes)} images and their boxes are not the {COUNT} of Caltech-101",
@@ -152,7 +152,7 @@ def check(folder: Path) -> list[Problem]:
     return problems
 
 
-def fetch(folder: Path, report: Report | None) -> None:
+def fetch(folder: Path, report: ProgressCallback | None) -> None:
     """Get the archive of Caltech and keep the airplanes, in the folders they unpack to."""
     with TemporaryDirectory(prefix=".caltech-", dir=folder.parent) as temporary:
         archive, outer = Path(temporary) / ARCHIVE.name, Path(temporary) / "outer"

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from badm.bench.data import sizes
-from badm.bench.data.dataset import FetchFailed, Problem, Report
-from badm.bench.data.libraries import library
+from badm.bench.data.dataset import FetchFailed, FileProblem, ProgressCallback
 from badm.bench.data.molecules import Molecules, merge
+from badm.bench.data.optional_imports import library
 from badm.bench.data.sizes import listed, shown
 from badm.bench.data.smiles import NotAMolecule, read_smiles
 
@@ -59,7 +59,7 @@ class Bbbp:
         """The molecules of those rows, in that order, as far as they could be read."""
         return self.molecules.pick(self._places(rows))
 
-    def again(self, rows: Tensor, others: Tensor) -> int:
+    def repeats(self, rows: Tensor, others: Tensor) -> int:
         """How many molecules of the first rows are among those of the others too."""
         there = {self.canonical[i] for i in self._places(others)}
         return sum(self.canonical[i] in there for i in self._places(rows))
@@ -140,20 +140,20 @@ def read(path: Path) -> Bbbp:
     return Bbbp(merge(molecules), tuple(canonical), torch.tensor(kept), len(rows), tuple(notes))
 
 
-def check(folder: Path) -> list[Problem]:
+def check(folder: Path) -> list[FileProblem]:
     """What is wrong with the file of a folder."""
     place = f"{folder.name}/{FILE}"
     try:
         read_rows(folder / FILE)
         found = hashlib.sha256((folder / FILE).read_bytes()).hexdigest()
     except (CsvError, OSError) as error:
-        return [Problem(place, "corrupt", str(error))]
+        return [FileProblem(place, "corrupt", str(error))]
     if found != SHA256:
-        return [Problem(place, "corrupt", "does not have the checksum of MoleculeNet's file")]
+        return [FileProblem(place, "corrupt", "does not have the checksum of MoleculeNet's file")]
     return []
 
 
-def fetch(folder: Path, report: Report | None) -> None:
+def fetch(folder: Path, report: ProgressCallback | None) -> None:
     """Get the file with PyTorch Geometric (extra ``badm[graph]``), which knows where it is."""
     data = library("torch_geometric.data", "graph")
     datasets = library("torch_geometric.datasets", "graph")

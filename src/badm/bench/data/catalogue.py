@@ -19,15 +19,12 @@ from badm.bench.data import (
 from badm.bench.data.dataset import Dataset, Files
 from badm.bench.names import suggestion
 
-GRAPH_NETWORKS = ("dnn", "gnn", "gnn-degree", "gnn-sender", "mlp")
-
 
 def _graph(name: str, title: str, what: str, size: int, licence: str) -> Dataset:
     return Dataset(
         name=name,
         title=title,
         what=what,
-        tasks=tuple(f"node-{name}-{kind}" for kind in GRAPH_NETWORKS),
         size=size,
         licence=licence,
         layout=(
@@ -49,19 +46,11 @@ def _idx(
     repository: str,
     known: tuple[idx.Facts, ...],
 ) -> Dataset:
-    short = name.removesuffix("-mnist")
     folder = name.replace("-", "_")
     return Dataset(
         name=name,
         title=title,
         what=what,
-        tasks=(
-            f"cgan-{short}",
-            f"cgan-{short}-one-hot",
-            f"cgan-{short}-example",
-            f"{short}-mlp",
-            f"{short}-mlp-sigmoid",
-        ),
         size=size,
         licence=licence,
         layout=f"{folder}/{{train,t10k}}-{{images-idx3,labels-idx1}}-ubyte.gz, as published",
@@ -120,7 +109,6 @@ DATASETS: tuple[Dataset, ...] = (
         name="bbbp",
         title="BBBP",
         what="2,050 molecules as SMILES, do they pass the blood-brain barrier",
-        tasks=("bbbp", "bbbp-padded"),
         size=148_743,
         licence="source MIT",
         layout="bbbp/BBBP.csv of MoleculeNet: columns num, name, p_np, smiles",
@@ -150,7 +138,6 @@ DATASETS: tuple[Dataset, ...] = (
         name="cifar10",
         title="CIFAR-10",
         what="32×32 colour photographs, 10 classes; 50,000 + 10,000 or first 6,000 + 1,500",
-        tasks=("image-cifar10", "image-cifar10-tutorial"),
         size=17_452_731,
         licence=NONE_STATED,
         layout=(
@@ -169,7 +156,6 @@ DATASETS: tuple[Dataset, ...] = (
         name="svhn",
         title="SVHN",
         what="32×32 digits of houses; 73,257 + 26,032 or first 6,000 + 1,500, cut out anew",
-        tasks=("image-svhn",),
         size=15_277_426,
         licence=NONE_STATED,
         layout=(
@@ -188,7 +174,6 @@ DATASETS: tuple[Dataset, ...] = (
         name="cmaterdb",
         title="CMATERdb numerals",
         what="32×32 handwritten Bangla, Devanagari and Telugu digits, 10,000 + 2,000",
-        tasks=("image-cmaterdb", "image-cmaterdb-devanagari", "image-cmaterdb-telugu"),
         size=1_160_193,
         licence="Apache-2.0; also: free for non-commercial use",
         layout=(
@@ -228,7 +213,6 @@ DATASETS: tuple[Dataset, ...] = (
         name="tf-flowers",
         title="TF Flowers",
         what="3,670 photographs of flowers, 5 classes; originals or shorter side 96 pixels",
-        tasks=("image-flowers", "image-flowers-augmented"),
         size=17_852_749,
         licence=NONE_STATED,
         layout=(
@@ -248,7 +232,6 @@ DATASETS: tuple[Dataset, ...] = (
         name="deepweeds",
         title="DeepWeeds",
         what="photographs of weeds, 9 classes; 17,509 of 256×256 or first 250 of each of 96×96",
-        tasks=("image-deepweeds",),
         size=10_751_002,
         licence="CC BY 4.0",
         layout=(
@@ -266,7 +249,6 @@ DATASETS: tuple[Dataset, ...] = (
         name="caltech-airplanes",
         title="Caltech-101 airplanes",
         what="800 photographs of airplanes, a box around each",
-        tasks=("detection", "detection-scaled"),
         size=8_219_988,
         licence=NONE_STATED,
         layout=(
@@ -290,7 +272,6 @@ DATASETS: tuple[Dataset, ...] = (
         name="flowers102",
         title="Oxford Flowers 102",
         what="photographs of flowers, 102 classes; 8,189 or the first 4,000, shorter side 72",
-        tasks=("ddim-flowers", "ddim-flowers-32"),
         size=11_918_273,
         licence=NONE_STATED,
         layout=(
@@ -309,18 +290,6 @@ DATASETS: tuple[Dataset, ...] = (
         name="imdb",
         title="IMDB reviews",
         what="film reviews, good or bad; 25,000 + 25,000 or the first 10,000 + 5,000",
-        tasks=(
-            "text-imdb",
-            "mlm-pretrain",
-            "mlm-pretrain-mean",
-            "mlm-pretrain-dynamic",
-            "mlm-pretrain-positions",
-            "mlm-pretrain-example",
-            "mlm-finetune",
-            "mlm-finetune-frozen",
-            "mlm-finetune-thawed",
-            "mlm-finetune-example",
-        ),
         size=8_135_476,
         licence=NONE_STATED,
         layout=(
@@ -341,7 +310,6 @@ DATASETS: tuple[Dataset, ...] = (
         name="camelyon",
         title="PatchCamelyon",
         what="96×96 patches of lymph nodes, tumour or not; 262,144 + 32,768 + 32,768",
-        tasks=("image-camelyon",),
         size=9_060_024_320,
         licence="CC0",
         layout=(
@@ -363,7 +331,6 @@ DATASETS: tuple[Dataset, ...] = (
         name="digits",
         title="Digits",
         what="1,797 grey digits of 8×8 pixels, 10 classes",
-        tasks=("digits",),
         size=0,
         licence="ships with scikit-learn (BSD-3-Clause)",
         layout="nothing to get: sklearn.datasets.load_digits has them",

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from badm.bench.data.dataset import Dataset, Problem, Report
+from badm.bench.data.availability import required_files, shortages
+from badm.bench.data.dataset import Dataset, FileProblem, ProgressCallback
 from badm.bench.data.folder import root
-from badm.bench.data.presence import shortages, wanted
 from badm.bench.data.sizes import content
 
 SUMS = "SHA256SUMS"
@@ -20,7 +20,7 @@ CHUNK = 1 << 20
 LARGEST = 256 << 20  # bytes of ``SHA256SUMS``
 
 
-def verify(dataset: Dataset, report: Report | None = None) -> list[Problem]:
+def verify(dataset: Dataset, report: ProgressCallback | None = None) -> list[FileProblem]:
     """Everything that is wrong with the files of a dataset; nothing if it is sound.
 
     >>> from badm.bench.data import find
@@ -33,27 +33,27 @@ def verify(dataset: Dataset, report: Report | None = None) -> list[Problem]:
     problems = []
     for files, found in shortages(dataset):
         amount = "is missing" if files.count == 1 else f"{found} of {files.count} files are there"
-        problems.append(Problem(files.pattern, "missing", amount))
+        problems.append(FileProblem(files.pattern, "missing", amount))
     absent = {problem.path for problem in problems}
-    fixed = {files.pattern: files.sha256 for files in wanted(dataset) if files.sha256}
+    fixed = {files.pattern: files.sha256 for files in required_files(dataset) if files.sha256}
     problems += _compare({k: v for k, v in fixed.items() if k not in absent}, report)
     if not problems and dataset.check and dataset.folder:
         problems += dataset.check(root() / dataset.folder)
     return problems
 
 
-def basis(dataset: Dataset) -> str:
+def verified_against(dataset: Dataset) -> str:
     """What :func:`verify` compares a dataset with.
 
     >>> from badm.bench.data import find
-    >>> basis(find("digits"))
+    >>> verified_against(find("digits"))
     'nothing to verify'
     """
     if not dataset.files:
         return "nothing to verify"
     if _listed(dataset):
         return SUMS
-    if all(files.sha256 is not None for files in wanted(dataset)):
+    if all(files.sha256 is not None for files in required_files(dataset)):
         return "recorded checksums"
     return "recorded facts" if dataset.check else "number of files only"
 
@@ -107,7 +107,7 @@ def _listed(dataset: Dataset) -> dict[str, str]:
     return {path: sha for path, sha in read_sums().items() if dataset.match(path)}
 
 
-def _compare(expected: dict[str, str], report: Report | None) -> list[Problem]:
+def _compare(expected: dict[str, str], report: ProgressCallback | None) -> list[FileProblem]:
     there = [root() / path for path in expected if (root() / path).is_file()]
     total, done = sum(path.stat().st_size for path in there), 0
 
@@ -121,13 +121,13 @@ def _compare(expected: dict[str, str], report: Report | None) -> list[Problem]:
     for path, sha in expected.items():
         try:
             if not _regular(root() / path):
-                problems.append(Problem(path, "corrupt", "is a device, a pipe or a folder"))
+                problems.append(FileProblem(path, "corrupt", "is a device, a pipe or a folder"))
             elif sha256(root() / path, seen) != sha:
-                problems.append(Problem(path, "corrupt", "does not have the expected checksum"))
+                problems.append(FileProblem(path, "corrupt", "does not have the expected checksum"))
         except FileNotFoundError:
-            problems.append(Problem(path, "missing", "is missing"))
+            problems.append(FileProblem(path, "missing", "is missing"))
         except OSError as error:
-            problems.append(Problem(path, "corrupt", f"cannot be read: {error.strerror}"))
+            problems.append(FileProblem(path, "corrupt", f"cannot be read: {error.strerror}"))
     return problems
 
 
@@ -136,15 +136,15 @@ def _regular(path: Path) -> bool:
     return stat.S_ISREG(path.stat().st_mode)
 
 
-def _unlisted(dataset: Dataset, listed: dict[str, str]) -> list[Problem]:
+def _unlisted(dataset: Dataset, listed: dict[str, str]) -> list[FileProblem]:
     """Files that readers would take for part of the dataset, and whole parts no line speaks of."""
     problems = [
-        Problem(path, "extra", f"is not listed in {SUMS}")
+        FileProblem(path, "extra", f"is not listed in {SUMS}")
         for path in dataset.found(root())
         if path not in listed
     ]
     for files, found in shortages(dataset):
         if not any(map(files.match, listed)):
             amount = f"{found} of {files.count} files are there, and none is listed in {SUMS}"
-            problems.append(Problem(files.pattern, "missing", amount))
+            problems.append(FileProblem(files.pattern, "missing", amount))
     return problems

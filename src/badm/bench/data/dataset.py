@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-Report = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int], None]
 """Called in the course of long work: what is being done, how much is done, of how much."""
 
 
@@ -21,10 +21,10 @@ class FetchFailed(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Problem:
+class FileProblem:
     """One thing that is wrong with one file, whose path is relative to the data folder.
 
-    >>> str(Problem("mnist/a.gz", "corrupt", "does not have the checksum in SHA256SUMS"))
+    >>> str(FileProblem("mnist/a.gz", "corrupt", "does not have the checksum in SHA256SUMS"))
     'mnist/a.gz: does not have the checksum in SHA256SUMS'
     """
 
@@ -75,14 +75,13 @@ class Dataset:
     name: str
     title: str
     what: str
-    tasks: tuple[str, ...]
     size: int
     licence: str
     layout: str
     files: tuple[Files, ...] = ()  # none: the data are inside scikit-learn
     official: tuple[Files, ...] = ()  # as the publisher has them, in the place of the others
-    fetch: Callable[[Path, Report | None], None] | None = None
-    check: Callable[[Path], list[Problem]] | None = None
+    fetch: Callable[[Path, ProgressCallback | None], None] | None = None
+    check: Callable[[Path], list[FileProblem]] | None = None
 
     @property
     def folder(self) -> str | None:

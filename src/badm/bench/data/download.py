@@ -8,7 +8,7 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from badm.bench.data.dataset import FetchFailed, Report
+from badm.bench.data.dataset import FetchFailed, ProgressCallback
 
 SECONDS = 30  # without an answer
 CHUNK = 1 << 20
@@ -21,7 +21,7 @@ class Download:
     url: str
     size: int
     sha256: str
-    called: str = ""
+    file_name: str = ""
 
     @property
     def name(self) -> str:
@@ -29,9 +29,9 @@ class Download:
         >>> Download("https://example.org/sets/train.mat", 3, "").name
         'train.mat'
         """
-        return self.called or self.url.rpartition("/")[2]
+        return self.file_name or self.url.rpartition("/")[2]
 
-    def get(self, file: Path, report: Report | None = None) -> None:
+    def get(self, file: Path, report: ProgressCallback | None = None) -> None:
         """Write it to a file; ``FetchFailed`` says what went wrong."""
         digest, done = hashlib.sha256(), 0
         # Some servers answer nobody who does not say what he is.

@@ -10,13 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
+from badm.bench.data.availability import status
 from badm.bench.data.checksums import record, verify
-from badm.bench.data.dataset import Dataset, FetchFailed, Report
+from badm.bench.data.dataset import Dataset, FetchFailed, ProgressCallback
 from badm.bench.data.folder import root
-from badm.bench.data.presence import status
 
 
-def fetch(dataset: Dataset, report: Report | None = None) -> Literal["fetched", "there"]:
+def fetch(dataset: Dataset, report: ProgressCallback | None = None) -> Literal["fetched", "there"]:
     """Get a dataset unless it is there and sound; sound files are never replaced.
 
     Its checksums are put into ``SHA256SUMS`` in the data folder, for later verification.

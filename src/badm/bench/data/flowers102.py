@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from badm.bench.data import matlab, pictures
-from badm.bench.data.dataset import Problem
+from badm.bench.data import image_files, matlab
+from badm.bench.data.dataset import FileProblem
 from badm.bench.data.images import ImageError
 from badm.bench.data.photographs import Photographs
 
@@ -45,7 +45,7 @@ def read(folder: Path) -> Photographs:
     )
 
 
-def parted(folder: Path) -> tuple[Photographs, Photographs, Photographs]:
+def split_parts(folder: Path) -> tuple[Photographs, Photographs, Photographs]:
     """For training, validation and test: of each part of the set four fifths, and half the rest.
 
     All are shuffled first, always alike, as their publisher lists one class after the other, and
@@ -62,28 +62,28 @@ def parted(folder: Path) -> tuple[Photographs, Photographs, Photographs]:
         for which, those in enumerate(np.split(members, (first, half))):
             role[those] = which
     train, validation, test = (
-        found.only([place[n] for n in shuffled[role[shuffled] == which].tolist() if n in place])
+        found.select([place[n] for n in shuffled[role[shuffled] == which].tolist() if n in place])
         for which in range(3)
     )
     return train, validation, test
 
 
-def check(folder: Path) -> list[Problem]:
+def check(folder: Path) -> list[FileProblem]:
     """What is wrong with the files of a folder, each of which is read."""
     try:
         files = read(folder).files
         list(_parts(folder))
     except ImageError as error:
-        return [Problem(folder.name, "corrupt", str(error))]
+        return [FileProblem(folder.name, "corrupt", str(error))]
     problems = []
     for file in files:
         try:
-            pictures.read(file, 1, 1)
-        except pictures.PictureError as error:
-            problems.append(Problem(f"{folder.name}/jpg/{file.name}", "corrupt", str(error)))
+            image_files.read(file, 1, 1)
+        except image_files.ImageFileError as error:
+            problems.append(FileProblem(f"{folder.name}/jpg/{file.name}", "corrupt", str(error)))
     if len(files) not in (COUNT, COMPACT):
         amount = f"{len(files):,} photographs are not the {COUNT:,} or first {COMPACT:,} known"
-        problems.append(Problem(f"{folder.name}/jpg", "size", amount))
+        problems.append(FileProblem(f"{folder.name}/jpg", "size", amount))
     return problems
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from badm.bench.data import npz
 from badm.bench.data.archives import unpack
-from badm.bench.data.dataset import Report
+from badm.bench.data.dataset import ProgressCallback
 from badm.bench.data.graph_facts import GRAPHS
-from badm.bench.data.libraries import library, not_had
+from badm.bench.data.optional_imports import fetch_error, library
 
 PARTS = ("data", "indices", "indptr", "shape")  # of a sparse matrix
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from badm.bench.data.graphs import Graph
 
 
-def fetch(name: str, folder: Path, report: Report | None) -> None:
+def fetch(name: str, folder: Path, report: ProgressCallback | None) -> None:
     """Write ``<name>.npz`` into a folder."""
     from badm.bench.data.graphs import write
 
@@ -35,7 +35,7 @@ def fetch(name: str, folder: Path, report: Report | None) -> None:
             graph = SOURCES[name](name, sources, data.download_url, Path(temporary))
         # The library raises errors of its own, of urllib and of fsspec.
         except Exception as error:
-            raise not_had(name, "through PyTorch Geometric", error) from error
+            raise fetch_error(name, "through PyTorch Geometric", error) from error
         write(folder / f"{name}.npz", graph)
     if report:
         report("graphs", 1, 1)

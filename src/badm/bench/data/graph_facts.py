@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from badm.bench.data.dataset import Problem
+from badm.bench.data.dataset import FileProblem
 
 if TYPE_CHECKING:
     from badm.bench.data.graphs import Graph
@@ -49,7 +49,7 @@ GRAPHS: dict[str, Facts] = {
 # fmt: on
 
 
-def check(name: str, folder: Path) -> list[Problem]:
+def check(name: str, folder: Path) -> list[FileProblem]:
     """What is wrong with the file of a graph; nothing if it is sound."""
     from badm.bench.data.graphs import GraphError, read
 
@@ -58,7 +58,7 @@ def check(name: str, folder: Path) -> list[Problem]:
         wrong = list(differences(read(file), GRAPHS[name]))
     except GraphError as error:
         wrong = [str(error).removeprefix(str(file)).lstrip(": ")]
-    return [Problem(f"{folder.name}/{file.name}", "corrupt", message) for message in wrong]
+    return [FileProblem(f"{folder.name}/{file.name}", "corrupt", message) for message in wrong]
 
 
 def differences(graph: Graph, known: Facts) -> Iterator[str]:

@@ -12,8 +12,8 @@ from scipy.sparse import coo_array, csr_array
 from torch import Tensor
 
 from badm.bench.data import npz
+from badm.bench.data.availability import path
 from badm.bench.data.graph_facts import GRAPHS, differences
-from badm.bench.data.presence import path
 
 LARGEST = 1 << 30  # bytes of all fields; a file that states more is not believed
 WIDEST = 1 << 20  # features, which cost a file nothing to state, and a model its weights

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from badm.bench.data import idx
-from badm.bench.data.dataset import Report
-from badm.bench.data.libraries import library, not_had
+from badm.bench.data.dataset import ProgressCallback
+from badm.bench.data.optional_imports import fetch_error, library
 
 SECONDS = 10  # the Hub answers in less than one, or not at all
 LIBRARIES = ("datasets", "huggingface_hub", "PIL")
 
 
-def fetch_idx(repository: str, folder: Path, report: Report | None) -> None:
+def fetch_idx(repository: str, folder: Path, report: ProgressCallback | None) -> None:
     """Write the columns ``image`` and ``label`` of a repository as the four idx files."""
     datasets, hub, _ = (library(name, "data") for name in LIBRARIES)
     with (
@@ -33,10 +33,12 @@ def fetch_idx(repository: str, folder: Path, report: Report | None) -> None:
                 _write(splits[split], split, folder / images, folder / labels, report)
         # The two libraries raise errors of their own, of httpx, requests, fsspec and pyarrow.
         except Exception as error:
-            raise not_had(repository, "from the Hugging Face Hub", error) from error
+            raise fetch_error(repository, "from the Hugging Face Hub", error) from error
 
 
-def _write(rows: Any, split: str, images: Path, labels: Path, report: Report | None) -> None:
+def _write(
+    rows: Any, split: str, images: Path, labels: Path, report: ProgressCallback | None
+) -> None:
     pixels, classes = bytearray(), bytearray()
     for done, row in enumerate(rows, start=1):
         image = row["image"]

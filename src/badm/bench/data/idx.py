@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from badm.bench.data.dataset import Problem
+from badm.bench.data.dataset import FileProblem
 from badm.bench.data.sizes import DEFLATED, beyond, size_of
 
 SIDE = 28
@@ -164,34 +164,36 @@ FASHION_MNIST = (
 )
 
 
-def check(known: tuple[Facts, ...], folder: Path) -> list[Problem]:
+def check(known: tuple[Facts, ...], folder: Path) -> list[FileProblem]:
     """What is wrong with the four files of a folder, if they should be one of those known."""
     problems = []
     for name, magic in zip(FILES, (IMAGES, LABELS) * 2, strict=True):
         try:
             read(folder / name, magic)
         except (IdxError, OSError) as error:
-            problems.append(Problem(f"{folder.name}/{name}", "corrupt", str(error)))
+            problems.append(FileProblem(f"{folder.name}/{name}", "corrupt", str(error)))
     if problems:
         return problems
     try:
         images = load(folder)
     except IdxError as error:
-        return [Problem(folder.name, "size", str(error))]
+        return [FileProblem(folder.name, "size", str(error))]
     for facts in known:
         if (_classes(images.train_labels), _classes(images.test_labels)) == (
             facts.train,
             facts.test,
         ):
             return [
-                Problem(f"{folder.name}/{name}", "corrupt", "its contents have another checksum")
+                FileProblem(
+                    f"{folder.name}/{name}", "corrupt", "its contents have another checksum"
+                )
                 for name, data in zip(FILES, images, strict=True)
                 if name in facts.sha256
                 and hashlib.sha256(contents(data)).hexdigest() != facts.sha256[name]
             ]
     sizes = " or ".join(f"{sum(facts.train):,} + {sum(facts.test):,}" for facts in known)
     return [
-        Problem(
+        FileProblem(
             folder.name,
             "size",
             f"{len(images.train):,} + {len(images.test):,} images are not the {sizes} known, "

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from badm.bench.data.dataset import Problem
+from badm.bench.data.dataset import FileProblem
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,20 +51,20 @@ KNOWN: dict[str, tuple[tuple[Counts, ...], ...]] = {
 CAMELYON = {"train": 262_144, "valid": 32_768, "test": 32_768}
 
 
-def check(name: str, folder: Path) -> list[Problem]:
+def check(name: str, folder: Path) -> list[FileProblem]:
     """What is wrong with the files of a set; nothing if it is sound and one of those known."""
+    from badm.bench.data.image_files import ImageFileError
     from badm.bench.data.images import ImageError
-    from badm.bench.data.pictures import PictureError
 
     try:
         parts = tuple(_counts(labels) for labels in _parts(name, folder))
-    except (ImageError, PictureError, OSError) as error:
-        return [Problem(folder.name, "corrupt", str(error))]
+    except (ImageError, ImageFileError, OSError) as error:
+        return [FileProblem(folder.name, "corrupt", str(error))]
     if parts in KNOWN[name]:
         return []
     found, *known = (" + ".join(f"{sum(part):,}" for part in one) for one in (parts, *KNOWN[name]))
     return [
-        Problem(
+        FileProblem(
             folder.name,
             "size",
             f"{found} images are not the {' or '.join(known)} known, or not in the known number "
@@ -73,7 +73,7 @@ def check(name: str, folder: Path) -> list[Problem]:
     ]
 
 
-def check_camelyon(folder: Path) -> list[Problem]:
+def check_camelyon(folder: Path) -> list[FileProblem]:
     """What is wrong with the files of PatchCamelyon, as far as labels and sizes tell."""
     from badm.bench.data import camelyon
     from badm.bench.data.images import ImageError
@@ -83,11 +83,11 @@ def check_camelyon(folder: Path) -> list[Problem]:
         try:
             patches, _ = camelyon.read(folder, part)
         except (ImageError, OSError) as error:
-            problems.append(Problem(folder.name, "corrupt", str(error)))
+            problems.append(FileProblem(folder.name, "corrupt", str(error)))
             continue
         if len(patches) != CAMELYON[part]:
             amount = f"{len(patches):,} patches are not the {CAMELYON[part]:,} known"
-            problems.append(Problem(f"{folder.name}/{patches.file.name}", "size", amount))
+            problems.append(FileProblem(f"{folder.name}/{patches.file.name}", "size", amount))
     return problems
 
 
@@ -95,14 +95,14 @@ def _parts(name: str, folder: Path) -> Iterator[Tensor]:
     """The labels of each part of a set, all of whose images have been read."""
     import torch
 
-    from badm.bench.data import images, photographs, pictures
+    from badm.bench.data import image_files, images, photographs
 
     if name in ("tf-flowers", "deepweeds"):
         found = {"tf-flowers": photographs.flowers, "deepweeds": photographs.deepweeds}[name](
             folder
         )
         for file in found.files:
-            pictures.read(file, 1, 1)
+            image_files.read(file, 1, 1)
         yield torch.tensor(found.labels)
         return
     sets = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from badm.bench.data.archives import ArchiveError, unpack
-from badm.bench.data.dataset import FetchFailed, Report
+from badm.bench.data.dataset import FetchFailed, ProgressCallback
 from badm.bench.data.download import Download
 from badm.bench.data.images import CIFAR10_BATCHES
 
@@ -29,7 +29,7 @@ DEEPWEEDS = Download(
     "?id=1xnK3B6K6KekDI55vwJ0vnc2IGoDga9cj&export=download&confirm=t",
     491_516_047,
     "0961f63c01b997bfab1559ad09e99c0e8130617fd96a8b92fdc09940e01b0ce8",
-    called="images.zip",
+    file_name="images.zip",
 )
 DEEPWEEDS_LABELS = Download(
     "https://raw.githubusercontent.com/AlexOlsen/DeepWeeds/master/labels/labels.csv",
@@ -140,35 +140,35 @@ FLOWERS102, FLOWERS102_LABELS, FLOWERS102_SETS = (
 )
 
 
-def fetch_cifar10(folder: Path, report: Report | None) -> None:
+def fetch_cifar10(folder: Path, report: ProgressCallback | None) -> None:
     """The official binary files, in the folder that they unpack to."""
     _unpack(CIFAR10, CIFAR10_BATCHES, folder / CIFAR10_BATCHES, report)
 
 
-def fetch_flowers(folder: Path, report: Report | None) -> None:
+def fetch_flowers(folder: Path, report: ProgressCallback | None) -> None:
     """The original photographs, a folder for each class."""
     _unpack(FLOWERS, "flower_photos", folder, report)
 
 
-def fetch_deepweeds(folder: Path, report: Report | None) -> None:
+def fetch_deepweeds(folder: Path, report: ProgressCallback | None) -> None:
     """All photographs, in the folder ``images``, and the list of their classes."""
     DEEPWEEDS_LABELS.get(folder / DEEPWEEDS_LABELS.name, report)
     _unpack(DEEPWEEDS, ".", folder / "images", report)
 
 
-def fetch_svhn(folder: Path, report: Report | None) -> None:
+def fetch_svhn(folder: Path, report: ProgressCallback | None) -> None:
     """The official MATLAB files of cropped digits, without the extra ones."""
     for source in SVHN:
         source.get(folder / source.name, report)
 
 
-def fetch_cmaterdb(folder: Path, report: Report | None) -> None:
+def fetch_cmaterdb(folder: Path, report: ProgressCallback | None) -> None:
     """The files of all three scripts."""
     for name, source in CMATERDB.items():
         source.get(folder / name, report)
 
 
-def fetch_camelyon(folder: Path, report: Report | None) -> None:
+def fetch_camelyon(folder: Path, report: ProgressCallback | None) -> None:
     """The official HDF5 files, decompressed."""
     for source in CAMELYON:
         packed = folder / source.name
@@ -181,14 +181,14 @@ def fetch_camelyon(folder: Path, report: Report | None) -> None:
         packed.unlink()
 
 
-def fetch_flowers102(folder: Path, report: Report | None) -> None:
+def fetch_flowers102(folder: Path, report: ProgressCallback | None) -> None:
     """The original photographs of all 102 classes, their labels and the parts of the set."""
     for source in (FLOWERS102_LABELS, FLOWERS102_SETS):
         source.get(folder / source.name, report)
     _unpack(FLOWERS102, "jpg", folder / "jpg", report)
 
 
-def _unpack(source: Download, inside: str, place: Path, report: Report | None) -> None:
+def _unpack(source: Download, inside: str, place: Path, report: ProgressCallback | None) -> None:
     """Put what is in a folder of an archive into another folder."""
     with TemporaryDirectory(prefix=".archive-", dir=place.parent) as temporary:
         archive, unpacked = Path(temporary) / source.name, Path(temporary) / "unpacked"

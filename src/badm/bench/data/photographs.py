@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from badm.bench.data import pictures, sizes
+from badm.bench.data import image_files, sizes
 from badm.bench.data.images import ImageError, Images
 from badm.bench.data.sizes import listed, shown
 
@@ -36,9 +36,9 @@ class Photographs:
             seen[label] += 1
             if seen[label] <= count:
                 kept.append(place)
-        return self.only(kept)
+        return self.select(kept)
 
-    def only(self, places: Sequence[int]) -> Photographs:
+    def select(self, places: Sequence[int]) -> Photographs:
         """Those in these places."""
         return Photographs(
             self.classes,
@@ -48,7 +48,7 @@ class Photographs:
 
     def decoded(self, side: int, *, crop: bool = False) -> Images:
         """All of them as ``side × side``: squeezed, or the square in the middle of each."""
-        pixels = pictures.read_all(self.files, side, side, crop=crop)
+        pixels = image_files.read_all(self.files, side, side, crop=crop)
         return Images(torch.from_numpy(pixels), torch.tensor(self.labels))
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from badm.bench.data.dataset import FetchFailed, Problem, Report
+from badm.bench.data.dataset import FetchFailed, FileProblem, ProgressCallback
 from badm.bench.data.download import Download
 from badm.bench.data.sizes import content, shown, size_of
 
@@ -73,34 +73,34 @@ class Review:
 class Reviews:
     """Some reviews; bad ones have the label 0, good ones 1."""
 
-    of: tuple[Review, ...]
+    items: tuple[Review, ...]
 
     def __len__(self) -> int:
-        return len(self.of)
+        return len(self.items)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        return tuple(review.text for review in self.of)
+        return tuple(review.text for review in self.items)
 
     @property
     def labels(self) -> Tensor:
-        return torch.tensor([review.label for review in self.of])
+        return torch.tensor([review.label for review in self.items])
 
     def pick(self, rows: Iterable[int]) -> Reviews:
-        return Reviews(tuple(self.of[row] for row in rows))
+        return Reviews(tuple(self.items[row] for row in rows))
 
-    def lowest(self, count: int) -> Reviews:
+    def first_by_number(self, count: int) -> Reviews:
         """Those of each class with the lowest numbers, in the order they are in.
 
         >>> some = Reviews(tuple(Review(id, "") for id in ("neg/10_1", "neg/9_2", "pos/0_9")))
-        >>> [review.id for review in some.lowest(1).of]
+        >>> [review.id for review in some.first_by_number(1).items]
         ['neg/9_2', 'pos/0_9']
         """
-        by_class = groupby(sorted(self.of, key=_by_number), lambda review: review.label)
+        by_class = groupby(sorted(self.items, key=_by_number), lambda review: review.label)
         kept = {review.id for _, those in by_class for review in [*those][:count]}
-        return Reviews(tuple(review for review in self.of if review.id in kept))
+        return Reviews(tuple(review for review in self.items if review.id in kept))
 
-    def shared(self, others: Reviews) -> int:
+    def count_shared(self, others: Reviews) -> int:
         """How many of these are, letter by letter, among the others too."""
         known = set(others.texts)
         return sum(text in known for text in self.texts)
@@ -197,12 +197,12 @@ def _official(folder: Path, part: str) -> Iterator[Review]:
                 raise ReviewError(f"{file} must be UTF-8, but {error.reason}") from error
 
 
-def check(folder: Path) -> list[Problem]:
+def check(folder: Path) -> list[FileProblem]:
     """What is wrong with the reviews of a folder."""
     try:
         found = read(folder)
     except ReviewError as error:
-        return [Problem(folder.name, "corrupt", str(error))]
+        return [FileProblem(folder.name, "corrupt", str(error))]
     counts = [Counter(found[part].labels.tolist()) for part in PARTS]
     for sizes in KNOWN:
         if counts == [Counter({0: size, 1: size}) for size in sizes]:
@@ -210,11 +210,11 @@ def check(folder: Path) -> list[Problem]:
     shown = " + ".join(f"{len(found[part]):,}" for part in PARTS)
     known = " or ".join(f"{2 * train:,} + {2 * test:,}" for train, test in KNOWN)
     return [
-        Problem(folder.name, "size", f"{shown} reviews are not {known}, half of them good ones")
+        FileProblem(folder.name, "size", f"{shown} reviews are not {known}, half of them good ones")
     ]
 
 
-def fetch(folder: Path, report: Report | None) -> None:
+def fetch(folder: Path, report: ProgressCallback | None) -> None:
     """The official archive, with its labelled reviews written as two files of lines."""
     with TemporaryDirectory(prefix=".archive-", dir=folder.parent) as temporary:
         archive = Path(temporary) / ARCHIVE.name
@@ -274,7 +274,7 @@ def synthetic_reviews(count: int, seed: int = 0) -> Reviews:
     """Made-up reviews, half of them good, with the line breaks and punctuation of real ones.
 
     >>> made = synthetic_reviews(4, seed=0)
-    >>> sorted(made.labels.tolist()), "<br />" in made.of[0].text
+    >>> sorted(made.labels.tolist()), "<br />" in made.items[0].text
     ([0, 0, 1, 1], True)
     """
     if count < 1:

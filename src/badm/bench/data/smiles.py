@@ -25,7 +25,7 @@ class NotAMolecule(ValueError):
 
 
 @dataclass(frozen=True)
-class Read:
+class ParsedSmiles:
     """A molecule, and the step of RDKit's checks that it failed and was read without.
 
     ``canonical`` is the SMILES that RDKit gives it: the same for the same molecule.
@@ -36,7 +36,7 @@ class Read:
     left_out: str | None
 
 
-def read_smiles(smiles: str, label: float = 0.0) -> Read:
+def read_smiles(smiles: str, label: float = 0.0) -> ParsedSmiles:
     """Parse, sanitise, and if a step of that fails do it again without this step.
 
     >>> ethanol = read_smiles("CCO").molecule
@@ -60,7 +60,7 @@ def read_smiles(smiles: str, label: float = 0.0) -> Read:
         raise NotAMolecule(f"{shown(smiles)} fails in RDKit: {why[:300]}") from error
 
 
-def _read(chem: Any, smiles: str, label: float) -> Read:
+def _read(chem: Any, smiles: str, label: float) -> ParsedSmiles:
     steps = chem.SanitizeFlags
     parsed = chem.MolFromSmiles(smiles, sanitize=False)
     if parsed is None or not parsed.GetNumAtoms():
@@ -72,7 +72,7 @@ def _read(chem: Any, smiles: str, label: float) -> Read:
             raise NotAMolecule(f"{shown(smiles)} fails {_name(failed)} and then {_name(again)}")
     chem.AssignStereochemistry(parsed, cleanIt=True, force=True)
     left_out = None if failed == steps.SANITIZE_NONE else _name(failed)
-    return Read(_graph(parsed, label), chem.MolToSmiles(parsed), left_out)
+    return ParsedSmiles(_graph(parsed, label), chem.MolToSmiles(parsed), left_out)
 
 
 def _graph(parsed: Any, label: float) -> Molecules:

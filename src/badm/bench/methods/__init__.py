@@ -13,7 +13,7 @@ from badm.bench.methods import (
     sisa,
     torch_methods,
 )
-from badm.bench.methods.replicas import MODES, PLUS, replicated
+from badm.bench.methods.replicas import MODE_SEPARATOR, MODES, replicated
 from badm.bench.names import suggestion
 
 METHODS: dict[str, Method] = {
@@ -42,7 +42,7 @@ def find(name: str) -> Method:
     >>> find("adam").description
     'RMSprop with momentum and bias correction, as in Keras'
     >>> find("adam+outer").description
-    'adam on several ranks; a BADM step with the mean of what they went'
+    'adam on several ranks; a BADM step with the mean of their displacements'
     >>> find("adm")
     Traceback (most recent call last):
     badm.bench.methods.UnknownMethod: there is no method 'adm'; did you mean adam or badm? \
@@ -50,7 +50,7 @@ def find(name: str) -> Method:
     """
     if name in METHODS:
         return METHODS[name]
-    inner, plus, mode = name.partition(PLUS)
+    inner, plus, mode = name.partition(MODE_SEPARATOR)
     if plus:
         if mode not in MODES:
             raise UnknownMethod(

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from badm.bench.method import Method, Problem, Setting, Trainer
+from badm.bench.method import Method, Setting, Trainer, TrainingSetup
 from badm.bench.methods import dladmm
 from badm.bench.methods.layer_wise import LayerWiseTrainer, own_settings
 
@@ -53,7 +53,7 @@ class Anderson:
         gamma = torch.linalg.lstsq(normal, right[:, None], driver="gelsd").solution[:, 0]
         return torch.sub(g, gamma.to(g) @ G)  # x_{k+1} = G(x_k) − ΔGγ
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew: the map is not the one it was."""
         self.differences_f, self.differences_g, self.before = [], [], None
 
@@ -91,16 +91,16 @@ class AcceleratedDLADMM:
         plain.sweep()
         g, merit = self._read(), plain.network_loss()
         self._write(self.anderson.next(x, g))
-        plain.renew()
+        plain.refresh()
         loss = plain.network_loss()
         accepted = loss <= merit  # not so if it is not a number
         if accepted:
             self.accepted += 1
         else:
             self._write(g)
-            plain.renew()
-        if plain.judge(loss if accepted else merit):
-            self.anderson.forget()
+            plain.refresh()
+        if plain.check_loss(loss if accepted else merit):
+            self.anderson.reset()
         # One more loss than dlADMM; a step back renews c once more.
         back = 0 if accepted else 1
         return plain.mlp.epochs(dladmm.FIRST + back, dladmm.OTHERS + 1 + back)
@@ -129,12 +129,12 @@ class AcceleratedDLADMM:
             part.copy_(new.view_as(part))
 
 
-def make(problem: Problem, setting: Setting) -> AcceleratedDLADMM:
+def make(problem: TrainingSetup, setting: Setting) -> AcceleratedDLADMM:
     return AcceleratedDLADMM(dladmm.make(problem, setting, "aa-dladmm"), setting["memory"])
 
 
-def _build(problem: Problem, setting: Setting) -> Trainer:
-    return LayerWiseTrainer(make(problem, setting), problem.epoch_steps)
+def _build(problem: TrainingSetup, setting: Setting) -> Trainer:
+    return LayerWiseTrainer(make(problem, setting), problem.steps_per_epoch)
 
 
 METHODS = (

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.linalg import vector_norm
 from torch.nn.functional import cross_entropy
 
-from badm.bench.method import Method, Problem, Range, Setting, Trainer
+from badm.bench.method import Method, Range, Setting, Trainer, TrainingSetup
 from badm.bench.methods import proximal
 from badm.bench.methods.layer_wise import LayerWiseTrainer, own_settings
 from badm.bench.methods.perceptron import Perceptron, perceptron
@@ -67,7 +67,7 @@ class DLADMM:
 
     >>> mlp = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> x = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-    >>> problem = Problem(mlp, 1, supervised=lambda: (x, torch.tensor([0, 0, 1, 1])))
+    >>> problem = TrainingSetup(mlp, 1, supervised=lambda: (x, torch.tensor([0, 0, 1, 1])))
     >>> penalties = Penalties(rho=1e-3, theta=1e-3, tau=1e-3, highest=0.1)
     >>> admm = DLADMM(perceptron(problem, "dladmm"), penalties)
     >>> before = admm.lagrangian()
@@ -161,12 +161,12 @@ class DLADMM:
         self.update_z(last)
         self.update_u()
 
-    def renew(self) -> None:
+    def refresh(self) -> None:
         """The products ``c`` afresh: as they are kept up to date in steps, rounding adds up."""
         for c, a, W in zip(self.c, self.a, self.W, strict=True):
             torch.mm(a, W.T, out=c)
 
-    def judge(self, loss: float) -> bool:
+    def check_loss(self, loss: float) -> bool:
         """Take note of the training loss; whether the penalties were raised for it."""
         before, self.loss = self.loss, loss
         self.iterations += 1
@@ -174,8 +174,8 @@ class DLADMM:
 
     def iterate(self) -> float:
         self.sweep()
-        self.renew()
-        self.judge(self.network_loss())
+        self.refresh()
+        self.check_loss(self.network_loss())
         return self.mlp.epochs(FIRST, OTHERS)
 
     def network_loss(self) -> float:
@@ -217,7 +217,7 @@ class DLADMM:
         self.u = state["u"].clone()
         self.iterations, self.loss = state["iterations"], state["loss"]
         self.penalties = Penalties(**state["penalties"])
-        self.renew()
+        self.refresh()
 
 
 def doubled(first: float, enough: float) -> float:
@@ -241,15 +241,15 @@ def start(mlp: Perceptron, std: float) -> None:
             nn.init.normal_(layer.bias, std=std)
 
 
-def make(problem: Problem, setting: Setting, name: str = "dladmm") -> DLADMM:
+def make(problem: TrainingSetup, setting: Setting, name: str = "dladmm") -> DLADMM:
     mlp = perceptron(problem, name)
     start(mlp, setting["std"])
     rho, theta, tau, highest = (float(setting[key]) for key in ("rho", "theta", "tau", "highest"))
     return DLADMM(mlp, Penalties(rho, theta, tau, highest))
 
 
-def _build(problem: Problem, setting: Setting) -> Trainer:
-    return LayerWiseTrainer(make(problem, setting), problem.epoch_steps)
+def _build(problem: TrainingSetup, setting: Setting) -> Trainer:
+    return LayerWiseTrainer(make(problem, setting), problem.steps_per_epoch)
 
 
 def _blocks(x: Tensor) -> tuple[Tensor, ...]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from badm.bench.method import Method, Range, Setting, optimizer_method, trainable
+from badm.bench.method import Method, Range, Setting, optimizer_method, trainable_parameters
 from badm.bench.methods.badm_methods import stated_penalties
 from badm.bench.methods.keras_optimizers import OPTIMIZERS, KerasOptimizer
 from badm.bench.paper import Paper
@@ -39,7 +39,7 @@ _LEARNING_RATES = {
 
 def _method(name: str) -> Method:
     def make(module: nn.Module, **setting: Any) -> KerasOptimizer:
-        return OPTIMIZERS[name](trainable(module), **setting)
+        return OPTIMIZERS[name](trainable_parameters(module), **setting)
 
     return optimizer_method(
         name,

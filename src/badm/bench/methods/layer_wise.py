@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from badm.bench.method import Setting, Work
+from badm.bench.method import Setting, StepBatch
 from badm.bench.paper import Paper
 
 
@@ -34,17 +34,17 @@ class LayerWiseTrainer:
     """
 
     algorithm: Algorithm
-    epoch_steps: int
+    steps_per_epoch: int
     steps: int = 0
 
-    def step(self, work: Work) -> float:
+    def step(self, batch: StepBatch) -> float:
         loss = self.algorithm.loss
-        if self.steps % self.epoch_steps == 0:
-            work.count(self.epoch_steps * self.algorithm.iterate())
+        if self.steps % self.steps_per_epoch == 0:
+            batch.count_gradients(self.steps_per_epoch * self.algorithm.iterate())
         self.steps += 1
         return loss
 
-    def evaluating(self) -> AbstractContextManager[None]:
+    def evaluation_weights(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def state_dict(self) -> dict[str, Any]:

@@ -18,12 +18,12 @@ from badm.bench.methods.badm_methods import groups
 from badm.metrics import metric_for
 
 
-class InFullPrecision(torch.optim.Muon):
+class FullPrecisionMuon(torch.optim.Muon):
     """``torch.optim.Muon`` with ``match_rms_adamw``, not rounded to bfloat16 on the way.
 
     >>> w = nn.Parameter(torch.eye(2))
     >>> w.grad = 3 * torch.eye(2)
-    >>> InFullPrecision([w], lr=0.1, weight_decay=0.0).step()
+    >>> FullPrecisionMuon([w], lr=0.1, weight_decay=0.0).step()
     >>> bool(((w.diag() < 1 - 0.02 * 0.6) & (w.diag() > 1 - 0.03 * 1.3)).all())
     True
     """
@@ -92,7 +92,7 @@ class Muon:
         if hidden:
             on_cpu = all(p.device.type == "cpu" for p in hidden)
             self.parts.append(
-                (InFullPrecision if on_cpu else torch.optim.Muon)(
+                (FullPrecisionMuon if on_cpu else torch.optim.Muon)(
                     [kernel.matrix for kernel in self.kernels],
                     lr=lr,
                     momentum=momentum,

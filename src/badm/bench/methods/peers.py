@@ -11,23 +11,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from badm.bench.method import Method, Range, StepsLikeAnOptimizer, optimizer_method, trainable
+from badm.bench.method import Method, OptimizerLike, Range, optimizer_method, trainable_parameters
 from badm.bench.methods.muon import Muon
 from badm.bench.methods.schedule_free import schedule_free
 from badm.bench.methods.shampoo import Shampoo
 
 
-def _from_package(name: str) -> Callable[..., StepsLikeAnOptimizer]:
+def _from_package(name: str) -> Callable[..., OptimizerLike]:
     """An optimizer of ``pytorch_optimizer``, which takes its betas together."""
 
-    def make(module: nn.Module, **setting: Any) -> StepsLikeAnOptimizer:
+    def make(module: nn.Module, **setting: Any) -> OptimizerLike:
         import pytorch_optimizer
 
         betas = tuple(setting.pop(option) for option in sorted(setting) if "beta" in option)
         if betas:
             setting["betas"] = betas
-        optimizer: StepsLikeAnOptimizer = getattr(pytorch_optimizer, name)(
-            trainable(module), **setting
+        optimizer: OptimizerLike = getattr(pytorch_optimizer, name)(
+            trainable_parameters(module), **setting
         )
         return optimizer
 
@@ -35,7 +35,7 @@ def _from_package(name: str) -> Callable[..., StepsLikeAnOptimizer]:
 
 
 def _adamw(module: nn.Module, beta1: float, beta2: float, **setting: Any) -> torch.optim.AdamW:
-    return torch.optim.AdamW(trainable(module), betas=(beta1, beta2), **setting)
+    return torch.optim.AdamW(trainable_parameters(module), betas=(beta1, beta2), **setting)
 
 
 _ADAM = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}

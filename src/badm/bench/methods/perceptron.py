@@ -14,7 +14,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from badm.bench.method import CannotTrain, Problem
+from badm.bench.method import CannotTrain, TrainingSetup
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,17 @@ class Perceptron:
         return (first * p + others * sum(rest)) / (2 * p + 3 * sum(rest))
 
 
-def perceptron(problem: Problem, method: str, activation: type[nn.Module] = nn.ReLU) -> Perceptron:
+def perceptron(
+    problem: TrainingSetup, method: str, activation: type[nn.Module] = nn.ReLU
+) -> Perceptron:
     """The perceptron that a problem is about, or :class:`CannotTrain` that says what else it is.
 
     >>> x, y = torch.zeros(5, 2, 2), torch.tensor([0, 1, 2, 1, 0])
     >>> module = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    >>> mlp = perceptron(Problem(module, 1, supervised=lambda: (x, y)), "dladmm")
+    >>> mlp = perceptron(TrainingSetup(module, 1, supervised=lambda: (x, y)), "dladmm")
     >>> [layer.out_features for layer in mlp.layers], mlp.x.shape
     ([8, 3], torch.Size([5, 4]))
-    >>> perceptron(Problem(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), 1), "dladmm")
+    >>> perceptron(TrainingSetup(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), 1), "dladmm")
     Traceback (most recent call last):
     badm.bench.method.CannotTrain: dladmm trains plain perceptrons of linear layers and ReLU, \
 and this model has BatchNorm1d
@@ -88,7 +90,7 @@ def _parts(module: nn.Sequential) -> Iterator[nn.Module]:
 
 
 def _training_set(
-    problem: Problem, method: str, layers: tuple[nn.Linear, ...], flatten: bool
+    problem: TrainingSetup, method: str, layers: tuple[nn.Linear, ...], flatten: bool
 ) -> tuple[Tensor, Tensor]:
     found = problem.supervised()
     if found is None:

@@ -21,30 +21,30 @@ from badm.bench.method import (
     Choice,
     Method,
     OptimizerTrainer,
-    Problem,
     Range,
     Setting,
     Space,
+    StepBatch,
     Trainer,
-    Work,
-    trainable,
+    TrainingSetup,
+    trainable_parameters,
 )
-from badm.company import Company
-from badm.consensus import Consensus
+from badm.distributed.consensus import Consensus
+from badm.distributed.ranks import RankGroup
 
-PLUS = "+"
+MODE_SEPARATOR = "+"
 
 
 class Meeting(Protocol):
     """What happens between replicas, out of the hooks of the optimizer's step."""
 
-    def begin(self, share: float) -> None:
+    def begin(self, loss_weight: float) -> None:
         """Before every step: what the mean loss of the batch of this rank counts for."""
 
     def finish(self) -> None:
         """After the last step: let all ranks have the same weights."""
 
-    def evaluating(self) -> AbstractContextManager[None]:
+    def evaluation_weights(self) -> AbstractContextManager[None]:
         """A context in which this rank has the weights on which all agree."""
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -58,10 +58,10 @@ class EveryStep:
     Until ``last`` steps are done, if given; then the ranks are left alone.
     """
 
-    def __init__(self, inner: Optimizer, problem: Problem, last: int | None = None) -> None:
-        self.params, self.last, self.steps = trainable(problem.module), last, 0
+    def __init__(self, inner: Optimizer, problem: TrainingSetup, last: int | None = None) -> None:
+        self.params, self.last, self.steps = trainable_parameters(problem.module), last, 0
         self.share = 1.0
-        self._company = Company()
+        self._company = RankGroup()
         inner.register_step_pre_hook(lambda *_: self._before_inner_step())
 
     @torch.no_grad()
@@ -79,12 +79,12 @@ class EveryStep:
         for p, mean, ranks in zip(self.params, means, there.tolist(), strict=True):
             p.grad = mean.view_as(p) if ranks else None
 
-    def begin(self, share: float) -> None:
-        self.share = share
+    def begin(self, loss_weight: float) -> None:
+        self.share = loss_weight
 
     def finish(self) -> None: ...
 
-    def evaluating(self) -> AbstractContextManager[None]:
+    def evaluation_weights(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def state_dict(self) -> dict[str, Any]:
@@ -95,17 +95,17 @@ class EveryStep:
 
 
 @dataclass
-class Consenting:
+class ConsensusMeeting:
     """Meetings of a :class:`badm.Consensus`; judged by the global point of the last of them."""
 
     consensus: Consensus
 
-    def begin(self, share: float) -> None: ...
+    def begin(self, loss_weight: float) -> None: ...
 
     def finish(self) -> None:
         self.consensus.meet()
 
-    def evaluating(self) -> AbstractContextManager[None]:
+    def evaluation_weights(self) -> AbstractContextManager[None]:
         return self.consensus.at_global_point()
 
     def state_dict(self) -> dict[str, Any]:
@@ -127,21 +127,23 @@ class DiLoCo(Consensus):
         self.w.sub_(nesterov, alpha=self.lr)  # w⁺ = w − lr(ḡ + βb⁺)
 
 
-class PostLocal:
+class PostLocalSGD:
     """Post-local SGD (Lin et al. 2018): step by step at first, then means of the local points."""
 
-    def __init__(self, inner: Optimizer, problem: Problem, every: int, warm_up: float) -> None:
+    def __init__(
+        self, inner: Optimizer, problem: TrainingSetup, every: int, warm_up: float
+    ) -> None:
         self.before = EveryStep(inner, problem, last=round(warm_up * problem.steps))
-        self.after = _consenting(Consensus)(inner, problem, every)
+        self.after = _consensus_meeting(Consensus)(inner, problem, every)
 
-    def begin(self, share: float) -> None:
-        self.before.begin(share)
+    def begin(self, loss_weight: float) -> None:
+        self.before.begin(loss_weight)
 
     def finish(self) -> None:
         self.after.finish()
 
-    def evaluating(self) -> AbstractContextManager[None]:
-        return self.after.evaluating()
+    def evaluation_weights(self) -> AbstractContextManager[None]:
+        return self.after.evaluation_weights()
 
     def state_dict(self) -> dict[str, Any]:
         return {"before": self.before.state_dict(), "after": self.after.state_dict()}
@@ -151,19 +153,19 @@ class PostLocal:
         self.after.load_state_dict(state["after"])
 
 
-def _consenting(kind: type[Consensus], **options: Any) -> Callable[..., Consenting]:
+def _consensus_meeting(kind: type[Consensus], **options: Any) -> Callable[..., ConsensusMeeting]:
     """Meetings of a kind; unless told otherwise their outcome is the mean of the local points."""
 
     def meet(
         inner: Optimizer,
-        problem: Problem,
+        problem: TrainingSetup,
         every: int,
         outer_lr: float = 1.0,
         memory: float = 0.5,  # BADM has none then
         **more: Any,
-    ) -> Consenting:
+    ) -> ConsensusMeeting:
         consensus = kind(
-            trainable(problem.module),
+            trainable_parameters(problem.module),
             inner,
             every=every,
             lr=outer_lr,
@@ -173,7 +175,7 @@ def _consenting(kind: type[Consensus], **options: Any) -> Callable[..., Consenti
             **options,
             **more,
         )
-        return Consenting(consensus)
+        return ConsensusMeeting(consensus)
 
     return meet
 
@@ -196,25 +198,25 @@ _OUTER_SPACE: Space = {"outer_lr": Range(0.5, 5.0)}
 
 MODES: dict[str, Mode] = {
     "step": Mode("the mean of the gradients at every step, as DDP", EveryStep),
-    "average": Mode("the mean of the local points", _consenting(Consensus), _EVERY),
+    "average": Mode("the mean of the local points", _consensus_meeting(Consensus), _EVERY),
     "post-local": Mode(
-        "step by step at first, then as average", PostLocal, {**_EVERY, "warm_up": 0.1}
+        "step by step at first, then as average", PostLocalSGD, {**_EVERY, "warm_up": 0.1}
     ),
     "diloco": Mode(
-        "a Nesterov step with the mean of what they went",
-        _consenting(DiLoCo),
+        "a Nesterov step with the mean of their displacements",
+        _consensus_meeting(DiLoCo),
         {**_EVERY, "outer_lr": 0.7, "memory": 0.9},
         {"outer_lr": Range(0.1, 1.0)},
     ),
     "outer": Mode(
-        "a BADM step with the mean of what they went",
-        _consenting(Consensus),
+        "a BADM step with the mean of their displacements",
+        _consensus_meeting(Consensus),
         _OUTER,
         _OUTER_SPACE,
     ),
     "dual": Mode(
         "as outer, with gradients corrected for what is particular to a rank's data",
-        _consenting(Consensus, mode="dual"),
+        _consensus_meeting(Consensus, mode="dual"),
         {**_OUTER, "eta": 0.2},
         _OUTER_SPACE,
     ),
@@ -240,7 +242,7 @@ def replicated(inner: Method, mode: str) -> Method:
     """
     how = MODES[mode]
 
-    def build(problem: Problem, setting: Setting) -> Trainer:
+    def build(problem: TrainingSetup, setting: Setting) -> Trainer:
         own = {name: setting[name] for name in inner.defaults}
         trainer = inner.build(problem, own)
         optimizer = trainer.optimizer if isinstance(trainer, OptimizerTrainer) else None
@@ -250,7 +252,7 @@ def replicated(inner: Method, mode: str) -> Method:
         return ReplicaTrainer(trainer, meeting, problem.steps)
 
     return Method(
-        f"{inner.name}{PLUS}{mode}",
+        f"{inner.name}{MODE_SEPARATOR}{mode}",
         f"{inner.name} on several ranks; {how.description}",
         "replicas",
         build,
@@ -258,7 +260,7 @@ def replicated(inner: Method, mode: str) -> Method:
         {**inner.space, **how.space},
         inner.paper,
         {**inner.limits, **_LIMITS},
-        version=f"{inner.version}{PLUS}{how.version}",
+        version=f"{inner.version}{MODE_SEPARATOR}{how.version}",
         package=inner.package,
     )
 
@@ -272,16 +274,16 @@ class ReplicaTrainer:
     last: int  # the step after which all ranks meet whatever the number
     steps: int = 0
 
-    def step(self, work: Work) -> float:
-        self.meeting.begin(work.share)
-        loss = self.inner.step(work)
+    def step(self, batch: StepBatch) -> float:
+        self.meeting.begin(batch.loss_weight)
+        loss = self.inner.step(batch)
         self.steps += 1
         if self.steps == self.last:
             self.meeting.finish()
         return loss
 
-    def evaluating(self) -> AbstractContextManager[None]:
-        return self.meeting.evaluating()
+    def evaluation_weights(self) -> AbstractContextManager[None]:
+        return self.meeting.evaluation_weights()
 
     def state_dict(self) -> dict[str, Any]:
         inner, meeting = self.inner.state_dict(), self.meeting.state_dict()

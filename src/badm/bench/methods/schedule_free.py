@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from badm.bench.method import Problem, Setting, Trainer, Work, trainable
+from badm.bench.method import Setting, StepBatch, Trainer, TrainingSetup, trainable_parameters
 
 
 @dataclass
@@ -26,7 +26,7 @@ class ScheduleFreeTrainer:
     >>> for g in (1.0, 1.0):
     ...     weight.grad = torch.tensor([g])
     ...     trainer.optimizer.step()
-    >>> with trainer.evaluating():
+    >>> with trainer.evaluation_weights():
     ...     print(round(weight.item(), 3))  # the mean of -1 and -2
     -1.5
     >>> round(weight.item(), 3)
@@ -34,18 +34,18 @@ class ScheduleFreeTrainer:
     """
 
     optimizer: Any
-    problem: Problem | None = None
+    problem: TrainingSetup | None = None
 
     def __post_init__(self) -> None:
         self.optimizer.train()
 
-    def step(self, work: Work) -> float:
-        loss = work.gradient()
+    def step(self, batch: StepBatch) -> float:
+        loss = batch.gradient()
         self.optimizer.step()
         return loss
 
     @contextmanager
-    def evaluating(self) -> Iterator[None]:
+    def evaluation_weights(self) -> Iterator[None]:
         # Its own way back to the training weights is arithmetic, and rounds.
         groups = self.optimizer.param_groups
         params = [p for group in groups for p in group["params"]]
@@ -70,7 +70,7 @@ class ScheduleFreeTrainer:
 
 
 @contextmanager
-def _calibrated(problem: Problem | None) -> Iterator[None]:
+def _calibrated(problem: TrainingSetup | None) -> Iterator[None]:
     """BatchNorm with statistics of the weights as they are, as the authors recommend."""
     modules = [] if problem is None else list(problem.module.modules())
     norms = [m for m in modules if isinstance(m, _BatchNorm) and m.track_running_stats]
@@ -92,12 +92,12 @@ def _calibrated(problem: Problem | None) -> Iterator[None]:
                 buffer.copy_(buffers[name])
 
 
-def schedule_free(problem: Problem, setting: Setting) -> Trainer:
+def schedule_free(problem: TrainingSetup, setting: Setting) -> Trainer:
     from schedulefree import AdamWScheduleFree
 
     return ScheduleFreeTrainer(
         AdamWScheduleFree(
-            trainable(problem.module),
+            trainable_parameters(problem.module),
             lr=setting["lr"],
             betas=(setting["beta1"], setting["beta2"]),
             eps=setting["eps"],

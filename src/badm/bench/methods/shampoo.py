@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from badm.bench.method import trainable
+from badm.bench.method import trainable_parameters
 from badm.bench.methods.as_matrix import AsMatrix, gradients_of
 
 
@@ -45,10 +45,10 @@ class Shampoo:
         from pytorch_optimizer import ScalableShampoo
         from pytorch_optimizer.optimizer.utils.graft import LayerWiseGrafting
 
-        self.kernels = [AsMatrix(p) for p in trainable(module) if p.ndim > 2]
+        self.kernels = [AsMatrix(p) for p in trainable_parameters(module) if p.ndim > 2]
         matrices = {id(kernel.parameter): kernel.matrix for kernel in self.kernels}
         self.optimizer = ScalableShampoo(
-            [matrices.get(id(p), p) for p in trainable(module)],
+            [matrices.get(id(p), p) for p in trainable_parameters(module)],
             lr=lr,
             betas=(beta1, beta2),
             moving_average_for_momentum=True,

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from badm.bench.method import Method, Problem, Range, Setting, Trainer
+from badm.bench.method import Method, Range, Setting, Trainer, TrainingSetup
 from badm.bench.methods.layer_wise import LayerWiseTrainer, own_settings
 from badm.bench.methods.perceptron import Perceptron, perceptron
 
@@ -36,7 +36,7 @@ class SigmoidADMM:
 
     >>> mlp = nn.Sequential(nn.Linear(2, 8), nn.Sigmoid(), nn.Linear(8, 2))
     >>> x = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-    >>> problem = Problem(mlp, 1, supervised=lambda: (x, torch.tensor([0, 0, 0, 1])))
+    >>> problem = TrainingSetup(mlp, 1, supervised=lambda: (x, torch.tensor([0, 0, 0, 1])))
     >>> admm = SigmoidADMM(perceptron(problem, "sigmoid-admm", nn.Sigmoid), beta=1.0, lam=1e-6)
     >>> before = admm.lagrangian()
     >>> admm.update_W(1), admm.update_W(0), admm.update_V(1), admm.update_output()
@@ -188,10 +188,10 @@ def _gram(V: Tensor) -> Tensor:
     return V.T @ V
 
 
-def _build(problem: Problem, setting: Setting) -> Trainer:
+def _build(problem: TrainingSetup, setting: Setting) -> Trainer:
     mlp = perceptron(problem, "sigmoid-admm", nn.Sigmoid)
     admm = SigmoidADMM(mlp, beta=float(setting["beta"]), lam=float(setting["lambda"]))
-    return LayerWiseTrainer(admm, problem.epoch_steps)
+    return LayerWiseTrainer(admm, problem.steps_per_epoch)
 
 
 METHODS = (

@@ -19,11 +19,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from badm.bench.method import Method, Problem, Range, Setting, Trainer, Work, trainable
+from badm.bench.method import (
+    Method,
+    Range,
+    Setting,
+    StepBatch,
+    Trainer,
+    TrainingSetup,
+    trainable_parameters,
+)
 
 
 @dataclass
-class Part:
+class SubBatchState:
     """What is kept of a sub-batch: how often it was seen, duals and second moments."""
 
     steps: int
@@ -50,15 +58,15 @@ class SisaTrainer:
     beta: float = 0.999
     lam: float = 0.0
     eps: float = 1e-8
-    parts: list[Part] = field(default_factory=list)
+    parts: list[SubBatchState] = field(default_factory=list)
 
-    def step(self, work: Work) -> float:
-        sigma = self.sigma / work.lr_factor
+    def step(self, batch: StepBatch) -> float:
+        sigma = self.sigma / batch.lr_factor
         moved: list[Tensor | None] = [None] * len(self.parameters)
         loss = weight = 0.0
-        for s, (alpha, sub_loss) in enumerate(work.sub_gradients()):
+        for s, (alpha, sub_loss) in enumerate(batch.sub_gradients()):
             loss, weight = loss + alpha * sub_loss, weight + alpha
-            for i, change in enumerate(self._local(s, work.lr_factor)):
+            for i, change in enumerate(self._local(s, batch.lr_factor)):
                 if change is not None:
                     before = moved[i]
                     moved[i] = alpha * change if before is None else before + alpha * change
@@ -74,7 +82,7 @@ class SisaTrainer:
         """Local and dual step of sub-batch ``s``: ``σ(w_s − w) + π_s`` for each parameter."""
         if s == len(self.parts):
             zeros = [[torch.zeros_like(w) for w in self.parameters] for _ in range(2)]
-            self.parts.append(Part(0, *zeros))
+            self.parts.append(SubBatchState(0, *zeros))
         part, sigma, rho = self.parts[s], self.sigma / lr_factor, self.rho / lr_factor
         part.steps += 1
         correction = 1 - self.beta**part.steps
@@ -94,7 +102,7 @@ class SisaTrainer:
             changes.append(local.mul_(sigma).add_(pi))
         return changes
 
-    def evaluating(self) -> AbstractContextManager[None]:
+    def evaluation_weights(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def state_dict(self) -> dict[str, Any]:
@@ -102,15 +110,15 @@ class SisaTrainer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.parts = [
-            Part(p["steps"], [t.clone() for t in p["pi"]], [t.clone() for t in p["v"]])
+            SubBatchState(p["steps"], [t.clone() for t in p["pi"]], [t.clone() for t in p["v"]])
             for p in state["parts"]
         ]
 
 
-def _build(problem: Problem, setting: Setting) -> Trainer:
+def _build(problem: TrainingSetup, setting: Setting) -> Trainer:
     lr, sigma = setting["lr"], setting["sigma"]
     return SisaTrainer(
-        trainable(problem.module),
+        trainable_parameters(problem.module),
         rho=1 / lr - sigma,
         sigma=sigma,
         beta=setting["beta"],

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from badm.bench.method import Method, Range, optimizer_method, trainable
+from badm.bench.method import Method, Range, optimizer_method, trainable_parameters
 
 
 def _method(
@@ -20,7 +20,7 @@ def _method(
     def on_module(module: nn.Module, **setting: Any) -> torch.optim.Optimizer:
         if "beta1" in setting:
             setting["betas"] = (setting.pop("beta1"), setting.pop("beta2"))
-        return make(trainable(module), **setting)
+        return make(trainable_parameters(module), **setting)
 
     return optimizer_method(
         name,

@@ -11,13 +11,13 @@ from torch.nn.functional import affine_grid, grid_sample
 TURN, ZOOM = 0.1, 0.1  # of a whole turn and of the size, at most, each way
 
 
-def augmented(images: Tensor) -> Tensor:
+def augment(images: Tensor) -> Tensor:
     """Each image mirrored or not, turned and zoomed, drawn with torch's generator.
 
     Takes squares ``(N, side, side, 3)`` and gives the same shape as floats; what comes in from
     outside is the image mirrored at its edge.
 
-    >>> augmented(torch.full((2, 8, 8, 3), 7, dtype=torch.uint8)).round().unique()
+    >>> augment(torch.full((2, 8, 8, 3), 7, dtype=torch.uint8)).round().unique()
     tensor([7.])
     """
     count, side, *_ = images.shape

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import l1_loss
 
-from badm.bench.models.unet import WIDTHS, UNet, warmed
+from badm.bench.models.unet import WIDTHS, UNet, warmup_decay
 
 # Of the image at either end: never quite all, for it is divided by, and never quite nothing.
 LARGEST, SMALLEST = 0.95, 0.02
@@ -80,10 +80,10 @@ class Diffusion(nn.Module):
         mixed = image_rates * self.normalised(images) + noise_rates * noise
         return l1_loss(network(mixed, noise_rates.flatten() ** 2), noise)
 
-    def follow(self) -> None:
+    def update_average(self) -> None:
         """Let the copy follow the network by one step."""
         self.steps += 1
-        decay = warmed(DECAY, int(self.steps)) if self.warm_up else DECAY
+        decay = warmup_decay(DECAY, int(self.steps)) if self.warm_up else DECAY
         theirs = self.network.state_dict()
         for name, ours in self.average.state_dict().items():
             if ours.is_floating_point():

@@ -94,13 +94,13 @@ class ClassifierFeatures(FeatureNetwork):
         return pooled
 
 
-def trained(images: Tensor, labels: Tensor, classes: int) -> ClassifierFeatures:
+def train_classifier(images: Tensor, labels: Tensor, classes: int) -> ClassifierFeatures:
     """A classifier for those images, the same for the same images wherever it is called from.
 
     It draws from a generator of its own and works in one thread: neither what was drawn before nor
     the number of threads changes it.
     """
-    with _apart():
+    with _isolated_generators():
         network = ClassifierFeatures(images.shape[1], classes)
         order = torch.randperm(len(images))
         held, rest = order[: len(order) // HELD_OUT], order[len(order) // HELD_OUT :]
@@ -146,7 +146,7 @@ def _accuracy(network: ClassifierFeatures, images: Tensor, labels: Tensor) -> Te
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
+def _isolated_generators() -> Iterator[None]:
     """With the generator, the thread and the gradients that training wants, and then as before."""
     threads = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]), torch.enable_grad():

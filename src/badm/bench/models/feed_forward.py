@@ -7,7 +7,7 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from badm.bench.models.half_dropout import HalfDropout
-from badm.bench.models.keras_layers import BatchNorm, Dense, start
+from badm.bench.models.keras_layers import BatchNorm, Dense, keras_init
 from badm.bench.models.sparse_input import SparseInput
 
 UNITS = 32
@@ -65,7 +65,7 @@ def perceptron(features: int, classes: int) -> nn.Sequential:
     """
     sizes = (features, UNITS), (UNITS, UNITS), (UNITS, classes)
     # Layer-wise methods take torch's own layers and no others, which might compute otherwise.
-    first, second, last = (start(nn.Linear(*size)) for size in sizes)
+    first, second, last = (keras_init(nn.Linear(*size)) for size in sizes)
     return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
 
 

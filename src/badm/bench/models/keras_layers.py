@@ -20,10 +20,10 @@ class Dense(nn.Linear):
     """
 
     def reset_parameters(self) -> None:
-        start(self)
+        keras_init(self)
 
 
-def start(layer: nn.Linear) -> nn.Linear:
+def keras_init(layer: nn.Linear) -> nn.Linear:
     """Give a layer the weights it has in Keras at first: kernel Glorot uniform, bias zero."""
     nn.init.xavier_uniform_(layer.weight)
     if layer.bias is not None:

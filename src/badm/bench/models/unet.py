@@ -117,15 +117,15 @@ class WarmBatchNorm(BatchNorm):
     def observe(self, mean: Tensor, variance: Tensor) -> None:
         with torch.no_grad():
             self.num_batches_tracked += 1
-            share = 1 - warmed(1 - 0.01, int(self.num_batches_tracked))
+            share = 1 - warmup_decay(1 - 0.01, int(self.num_batches_tracked))
             self.running_mean.lerp_(mean, share)
             self.running_var.lerp_(variance, share)
 
 
-def warmed(decay: float, step: int) -> float:
+def warmup_decay(decay: float, step: int) -> float:
     """The decay of a running average at a step, lower at first: it forgets its start in time.
 
-    >>> [round(warmed(0.99, step), 2) for step in (1, 10, 100, 1000)]
+    >>> [round(warmup_decay(0.99, step), 2) for step in (1, 10, 100, 1000)]
     [0.18, 0.55, 0.92, 0.99]
     """
     return min(decay, (1 + step) / (10 + step))

@@ -24,9 +24,9 @@ from matplotlib.ticker import (
     PercentFormatter,
 )
 
-from badm.bench.comparison import Comparison, Curve, TaskFacts, Trial, score_of
+from badm.bench.files import write_atomically
+from badm.bench.records.comparisons import Comparison, Curve, TaskInfo, Trial, score_from_info
 from badm.bench.report.styles import Style, styles
-from badm.bench.store import write_atomically
 
 MARKERS = {
     "circle": "o",
@@ -60,12 +60,12 @@ Line = tuple[list[float], list[float], list[float], list[float]]
 
 LARGEST = 1e100  # number that is drawn: axes and ticks multiply, and infinity has no place
 TALLEST = 4.0  # times as high as wide, of a picture
-ABREAST = 3  # methods, where their pictures are of one step only
-KINDS = ("score", "loss", "sensitivity", "profile", "exhibits")
+PICTURES_PER_ROW = 3  # methods, where their pictures are of one step only
+KINDS = ("score", "loss", "sensitivity", "profile", "artifacts")
 FORMS = ("png", "svg")
 
 
-def figures(
+def draw_figures(
     comparison: Comparison,
     folder: Path,
     *,
@@ -80,7 +80,7 @@ def figures(
         "score": _score,
         "loss": _losses,
         "sensitivity": _sensitivity,
-        "exhibits": _exhibits,
+        "artifacts": _artifacts,
     }
     with matplotlib.rc_context(SETTINGS):
         for task in comparison.tasks:
@@ -93,7 +93,7 @@ def figures(
     return written
 
 
-def _score(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> Figure | None:
+def _score(comparison: Comparison, task: TaskInfo, looks: dict[str, Style]) -> Figure | None:
     lines = {}
     for method in looks:
         curves = _curves(comparison, task, method)
@@ -114,7 +114,7 @@ def _score(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> 
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     if task.target is not None and _has_place(task.target):
         axes.axhline(task.target, color="#1d2126", lw=0.8, ls=":", zorder=1)
-        label = f"target {score_of(task).show(task.target)}"
+        label = f"target {score_from_info(task).format(task.target)}"
         # On the good side, where at the left no curve has come yet.
         above = task.best == "high"
         axes.annotate(
@@ -129,13 +129,13 @@ def _score(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> 
     return figure
 
 
-def _orders(lines: dict[str, Line], task: TaskFacts) -> bool:
+def _orders(lines: dict[str, Line], task: TaskInfo) -> bool:
     """Whether a score that is to be low falls by orders of magnitude, as KID does."""
     values = [value for _, mean, low, _ in lines.values() for value in (*mean, *low)]
     return task.best == "low" and min(values) > 0 and max(values) > 30 * min(values)
 
 
-def _close_up(means: Sequence[Sequence[float]], task: TaskFacts) -> tuple[float, float]:
+def _close_up(means: Sequence[Sequence[float]], task: TaskInfo) -> tuple[float, float]:
     """Where the curves end: the last three quarters of each, but for the worst tenth of it all."""
     values = sorted(value for mean in means for value in mean[len(mean) // 4 :])
     cut = len(values) // 10
@@ -145,7 +145,7 @@ def _close_up(means: Sequence[Sequence[float]], task: TaskFacts) -> tuple[float,
     return min(kept) - margin, max(kept) + margin
 
 
-def _losses(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> Figure | None:
+def _losses(comparison: Comparison, task: TaskInfo, looks: dict[str, Style]) -> Figure | None:
     curves = [curve for curve in comparison.curves if curve.task == task.name]
     players = list(dict.fromkeys(name for curve in curves for name in curve.losses))
     if not players:
@@ -172,7 +172,7 @@ def _losses(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) ->
     return figure
 
 
-def _sensitivity(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> Figure | None:
+def _sensitivity(comparison: Comparison, task: TaskInfo, looks: dict[str, Style]) -> Figure | None:
     tried = [trial for trial in comparison.tried if trial.task == task.name]
     chosen = {row.method: row.setting.get("lr") for row in comparison.rows if row.task == task.name}
     figure, (axes,) = _empty(1)
@@ -195,12 +195,12 @@ def _sensitivity(comparison: Comparison, task: TaskFacts, looks: dict[str, Style
     return figure
 
 
-def _exhibits(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) -> Figure | None:
+def _artifacts(comparison: Comparison, task: TaskInfo, looks: dict[str, Style]) -> Figure | None:
     """The first pictures of the first seed, large enough to be looked at.
 
     A column for each method and a row for each step; of one step, methods in rows of ``ABREAST``.
     """
-    own = [one for one in comparison.exhibits if one.task == task.name and one.picture]
+    own = [one for one in comparison.artifacts if one.task == task.name and one.picture]
     if not own:
         return None
     seed, title = min(one.seed for one in own), own[0].title
@@ -213,7 +213,7 @@ def _exhibits(comparison: Comparison, task: TaskFacts, looks: dict[str, Style]) 
     methods = [name for name in looks if any(name == method for _, method in pictures)]
     columns, width = len(methods), 1.8
     if len(steps) == 1:
-        columns, width = min(columns, ABREAST), 4.5
+        columns, width = min(columns, PICTURES_PER_ROW), 4.5
     cells = [(step, method) for step in steps for method in methods]
     rows = -(-len(cells) // columns)
     high, wide = next(iter(pictures.values())).shape[:2]
@@ -241,15 +241,17 @@ def _decoded(picture: str) -> Any:
     return imread(io.BytesIO(content), format="png")
 
 
-def _best_by_rate(trials: Sequence[Trial], task: TaskFacts) -> dict[float, float]:
+def _best_by_rate(trials: Sequence[Trial], task: TaskInfo) -> dict[float, float]:
     """The best score by learning rate, where other settings were searched with it."""
-    score = score_of(task)
+    score = score_from_info(task)
     best: dict[float, float] = {}
     for trial in trials:
         lr = trial.setting.get("lr")
         if trial.score is None or not _has_place(trial.score) or not isinstance(lr, (int, float)):
             continue
-        if 1 / LARGEST < lr < LARGEST and (lr not in best or score.better(trial.score, best[lr])):
+        if 1 / LARGEST < lr < LARGEST and (
+            lr not in best or score.is_better(trial.score, best[lr])
+        ):
             best[lr] = trial.score
     return dict(sorted(best.items()))
 
@@ -281,7 +283,7 @@ def _profile(comparison: Comparison, looks: dict[str, Style]) -> Figure | None:
     return figure
 
 
-def _curves(comparison: Comparison, task: TaskFacts, method: str) -> list[Curve]:
+def _curves(comparison: Comparison, task: TaskInfo, method: str) -> list[Curve]:
     return [c for c in comparison.curves if c.task == task.name and c.method == method]
 
 

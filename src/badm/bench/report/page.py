@@ -14,17 +14,17 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from badm.bench.comparison import Comparison, TaskFacts, score_of
+from badm.bench.files import write_atomically
+from badm.bench.records.comparisons import Comparison, TaskInfo, score_from_info
 from badm.bench.report.styles import styles
 from badm.bench.report.tables import (
-    WORDS,
-    facts,
-    flat,
+    STATUS_TEXT,
+    comparison_facts,
+    flatten,
     setting_text,
     table,
     task_facts,
 )
-from badm.bench.store import write_atomically
 
 # In this order: each may use what stands in those before it.
 SCRIPTS = (
@@ -37,7 +37,7 @@ SCRIPTS = (
     "curves",
     "profile",
     "sensitivity",
-    "exhibits",
+    "artifacts",
     "settings",
     "download",
     "main",
@@ -63,17 +63,17 @@ def write_page(comparison: Comparison, path: Path) -> None:
 def _view(comparison: Comparison) -> dict[str, Any]:
     """What the page shows beside the numbers: texts and styles that Markdown and figures share."""
     return {
-        "facts": facts(comparison),
+        "facts": comparison_facts(comparison),
         "tables": {task.name: table(comparison, task) for task in comparison.tasks},
         "tasks": {task.name: _task_view(comparison, task) for task in comparison.tasks},
         "styles": styles(comparison.methods),
-        "environment": flat(comparison.environment),
-        "words": WORDS,
+        "environment": flatten(comparison.environment),
+        "words": STATUS_TEXT,
     }
 
 
-def _task_view(comparison: Comparison, task: TaskFacts) -> dict[str, Any]:
-    show = score_of(task).show
+def _task_view(comparison: Comparison, task: TaskInfo) -> dict[str, Any]:
+    show = score_from_info(task).format
     rows = [row for row in comparison.rows if row.task == task.name]
     tried = [trial for trial in comparison.tried if trial.task == task.name]
     return {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from badm.bench.comparison import MethodFacts
+from badm.bench.records.comparisons import MethodInfo
 
 # Hues after Okabe and Ito, which stay apart for colour-blind eyes; each twice, dark enough for
 # white paper and light enough for a dark page.
@@ -36,7 +36,7 @@ class Style:
     width: float
 
 
-def styles(methods: Sequence[MethodFacts]) -> dict[str, Style]:
+def styles(methods: Sequence[MethodInfo]) -> dict[str, Style]:
     """By method, no two alike for up to 8 of BADM's and 32 others."""
     ours = [method.name for method in methods if method.family == "badm"]
     others = [method.name for method in methods if method.family != "badm"]

@@ -12,13 +12,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from badm.bench import numbers
-from badm.bench.comparison import Comparison, Interval, Row, Status, TaskFacts, score_of
+from badm.bench import formatting
+from badm.bench.records.comparisons import (
+    Comparison,
+    Interval,
+    ResultRow,
+    Status,
+    TaskInfo,
+    score_from_info,
+)
 
 End = Literal["high", "low"]
 
 # What a row that did not finish is called.
-WORDS: dict[Status, str] = {
+STATUS_TEXT: dict[Status, str] = {
     "finished": "",
     "diverged": "diverged",
     "failed": "failed",
@@ -72,7 +79,7 @@ class Table:
     lines: list[Line]
 
 
-def table(comparison: Comparison, task: TaskFacts) -> Table:
+def table(comparison: Comparison, task: TaskInfo) -> Table:
     """The table of a task, without the columns that nobody has anything in."""
     columns = _columns(comparison, task)
     lines = [_line(comparison, task, row) for row in comparison.rows if row.task == task.name]
@@ -88,7 +95,7 @@ def table(comparison: Comparison, task: TaskFacts) -> Table:
     return Table(task.name, filled, lines)
 
 
-def facts(comparison: Comparison) -> list[tuple[str, str]]:
+def comparison_facts(comparison: Comparison) -> list[tuple[str, str]]:
     """What the whole comparison is, in names and values."""
     seeds = sorted({len(row.seeds) for row in comparison.rows if row.seeds})
     scales = list(dict.fromkeys(task.scale for task in comparison.tasks))
@@ -114,15 +121,15 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     ]
 
 
-def task_facts(task: TaskFacts) -> list[tuple[str, str]]:
+def task_facts(task: TaskInfo) -> list[tuple[str, str]]:
     """What a reader of one table has to know of its task."""
     better = "higher" if task.best == "high" else "lower"
-    target = "none" if task.target is None else score_of(task).show(task.target)
+    target = "none" if task.target is None else score_from_info(task).format(task.target)
     return [
         ("score", f"{task.score}, {better} is better"),
         ("target", target),
-        ("steps", numbers.count(task.steps)),
-        ("batch", numbers.count(task.batch_size)),
+        ("steps", formatting.count(task.steps)),
+        ("batch", formatting.count(task.batch_size)),
         ("scale", task.scale),
         ("data", "synthetic" if task.synthetic else "real"),
     ]
@@ -137,19 +144,19 @@ def setting_text(setting: Mapping[str, Any]) -> str:
 
 
 def value_text(value: object) -> str:
-    return numbers.plain(value) if isinstance(value, float) else str(value)
+    return formatting.compact(value) if isinstance(value, float) else str(value)
 
 
-def flat(nest: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def flatten(nest: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """What is known, without what is not.
 
-    >>> flat({"python": "3.11", "torch": {"threads": 1}, "commit": None})
+    >>> flatten({"python": "3.11", "torch": {"threads": 1}, "commit": None})
     [('python', '3.11'), ('torch threads', '1')]
     """
     pairs: list[tuple[str, str]] = []
     for name, value in nest.items():
         if isinstance(value, Mapping):
-            pairs += flat(value, f"{prefix}{name} ")
+            pairs += flatten(value, f"{prefix}{name} ")
         elif isinstance(value, (list, tuple)):
             pairs.append((f"{prefix}{name}", ", ".join(map(value_text, value))))
         elif value is not None:
@@ -157,7 +164,7 @@ def flat(nest: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     return pairs
 
 
-def _columns(comparison: Comparison, task: TaskFacts) -> list[Column]:
+def _columns(comparison: Comparison, task: TaskInfo) -> list[Column]:
     better = "higher" if task.best == "high" else "lower"
     paper = Column("paper", "paper", f"The {task.score} that the paper reports.", task.best, False)
     measured = [
@@ -211,30 +218,30 @@ def _columns(comparison: Comparison, task: TaskFacts) -> list[Column]:
     return [paper, *measured] if comparison.protocol == "paper" else [*measured, paper]
 
 
-def _line(comparison: Comparison, task: TaskFacts, row: Row) -> Line:
-    show = score_of(task).show
+def _line(comparison: Comparison, task: TaskInfo, row: ResultRow) -> Line:
+    show = score_from_info(task).format
     cells = {
         "test": _interval(row.test, show),
         "difference": _difference(comparison, row, show),
-        "steps": _interval(row.steps_to_target, numbers.count),
-        "seconds": _interval(row.seconds_to_target, numbers.seconds),
-        "gradients": _interval(row.gradients_to_target, numbers.count),
+        "steps": _interval(row.steps_to_target, formatting.count),
+        "seconds": _interval(row.seconds_to_target, formatting.seconds),
+        "gradients": _interval(row.gradients_to_target, formatting.count),
     }
     if row.status != "finished":
         cells = dict.fromkeys(cells, Cell())
     cells |= {
-        "step_time": _value(row.seconds_per_step, numbers.seconds),
-        "memory": _value(row.state_bytes, numbers.size),
+        "step_time": _value(row.seconds_per_step, formatting.seconds),
+        "memory": _value(row.state_bytes, formatting.size),
         "lr": _lr(row),
         "good_lr": _good_lr(row),
-        "trials": _value(row.trials or None, numbers.count),
+        "trials": _value(row.trials or None, formatting.count),
         "paper": _value(row.paper, show),
     }
     return Line(row.method, row.status, _instead(row), row.message, cells)
 
 
-def _instead(row: Row) -> str:
-    word = WORDS[row.status]
+def _instead(row: ResultRow) -> str:
+    word = STATUS_TEXT[row.status]
     if row.status == "diverged" and row.diverged and len(row.seeds) > 1:
         return f"{word} in {row.diverged} of {len(row.seeds)} seeds"
     return word
@@ -246,36 +253,40 @@ def _interval(interval: Interval | None, show: Callable[[float], str]) -> Cell:
     low, high = interval.low, interval.high
     known = len(interval.values) > 1 and not math.isnan(low) and not math.isnan(high)
     # never–never says no more than never does.
-    note = numbers.span(low, high, show) if known and math.isfinite(low) else ""
+    note = formatting.interval(low, high, show) if known and math.isfinite(low) else ""
     return Cell(show(interval.value), note, _finite(interval.value))
 
 
-def _difference(comparison: Comparison, row: Row, show: Callable[[float], str]) -> Cell:
+def _difference(comparison: Comparison, row: ResultRow, show: Callable[[float], str]) -> Cell:
     if row.method == comparison.reference:
         return Cell("reference", order=0.0)
     if row.compared is None or math.isnan(row.compared.difference):
         return Cell()
     p = row.compared.p_value
-    note = "" if math.isnan(p) else numbers.p_value(p)
+    note = "" if math.isnan(p) else formatting.p_value(p)
     difference = row.compared.difference
-    return Cell(numbers.signed(difference, show), note, _finite(difference))
+    return Cell(formatting.signed(difference, show), note, _finite(difference))
 
 
-def _lr(row: Row) -> Cell:
+def _lr(row: ResultRow) -> Cell:
     lr = row.setting.get("lr")
     edges = [name for name in row.at_edge if name != "lr"]
     notes = ["at the edge of its range"] if "lr" in row.at_edge else []
     notes += [f"{name} at the edge of its range" for name in edges]
     if not isinstance(lr, (int, float)):
         return Cell("none" if notes else "", ", ".join(notes), None, warning=bool(notes))
-    return Cell(numbers.plain(lr), ", ".join(notes), float(lr), warning=bool(notes))
+    return Cell(formatting.compact(lr), ", ".join(notes), float(lr), warning=bool(notes))
 
 
-def _good_lr(row: Row) -> Cell:
+def _good_lr(row: ResultRow) -> Cell:
     if row.good_lr is None:
         return Cell()
     low, high = row.good_lr
-    text = numbers.plain(low) if low == high else numbers.span(low, high, numbers.plain)
+    text = (
+        formatting.compact(low)
+        if low == high
+        else formatting.interval(low, high, formatting.compact)
+    )
     return Cell(text, order=math.log10(high / low))
 
 
@@ -305,7 +316,7 @@ def _bold(columns: list[Column], lines: list[Line]) -> list[Line]:
             line.cells[column.key]
             for line in lines
             if line.cells[column.key].order is not None
-            and line.cells[column.key].text != numbers.NEVER
+            and line.cells[column.key].text != formatting.NEVER
         ]
         if not reached:
             continue

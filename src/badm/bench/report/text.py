@@ -8,13 +8,13 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from badm.bench.comparison import Comparison, TaskFacts, score_of
+from badm.bench.records.comparisons import Comparison, TaskInfo, score_from_info
 from badm.bench.report.tables import (
     Cell,
     Line,
     Table,
-    facts,
-    flat,
+    comparison_facts,
+    flatten,
     setting_text,
     table,
     task_facts,
@@ -27,7 +27,9 @@ def console_table(comparison: Comparison, task: str, width: int = WIDTH) -> Rich
     """The table of a task for a terminal of that width, of at most 100 columns."""
     found = _task(comparison, task)
     made = table(comparison, found)
-    target = "" if found.target is None else f", target {score_of(found).show(found.target)}"
+    target = (
+        "" if found.target is None else f", target {score_from_info(found).format(found.target)}"
+    )
     shown = RichTable(
         title=Text(f"{found.name}: {found.score}{target}{', synthetic data' * found.synthetic}"),
         title_justify="left",
@@ -54,7 +56,7 @@ def console_table(comparison: Comparison, task: str, width: int = WIDTH) -> Rich
 def markdown(comparison: Comparison) -> str:
     """Everything but the curves, one table for each task, the best of a column in bold."""
     parts = [f"# {escape(comparison.title)}", " ".join(map(escape, comparison.summary))]
-    parts.append(_listed(facts(comparison)))
+    parts.append(_listed(comparison_facts(comparison)))
     for task in comparison.tasks:
         parts += [f"## {escape(task.name)}", escape(task.description)]
         parts.append(_listed(task_facts(task)))
@@ -62,14 +64,14 @@ def markdown(comparison: Comparison) -> str:
         parts.append("\n".join(f"- {escape(note)}" for note in task.notes))
     parts += ["## Settings", _settings(comparison)]
     if comparison.environment:
-        lines = [f"- {escape(name)}: {escape(v)}" for name, v in flat(comparison.environment)]
+        lines = [f"- {escape(name)}: {escape(v)}" for name, v in flatten(comparison.environment)]
         parts += ["## Environment", "\n".join(lines)]
     if comparison.notes:
         parts += ["## Notes", "\n".join(f"- {escape(note)}" for note in comparison.notes)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _task(comparison: Comparison, name: str) -> TaskFacts:
+def _task(comparison: Comparison, name: str) -> TaskInfo:
     for task in comparison.tasks:
         if task.name == name:
             return task

@@ -9,23 +9,28 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 
-from badm.bench.data_files import identity
-from badm.bench.faults import TaskError, described, place
+from badm.bench.data.availability import path
+from badm.bench.data.catalogue import find as find_dataset
+from badm.bench.data.dataset import MissingData
+from badm.bench.errors import TaskError, error_location
+from badm.bench.files import os_error_reason
 from badm.bench.method import Method, Setting
 from badm.bench.names import suggestion
-from badm.bench.neighbours import LOADED, PREFIX, Neighbours
-from badm.bench.store import ENGINE, Config, reason
-from badm.bench.task import Scale, Task, check
+from badm.bench.records.runs import ENGINE, RunConfig
+from badm.bench.task import Scale, Task, check_task
 from badm.bench.tasks.bbbp import Bbbp, BbbpPadded
 from badm.bench.tasks.cgan import TASKS as CGAN_TASKS
+from badm.bench.tasks.data_identity import identity
 from badm.bench.tasks.ddim import TASKS as DDIM_TASKS
 from badm.bench.tasks.detection import Detection, DetectionScaled
 from badm.bench.tasks.digits import Digits
+from badm.bench.tasks.error_context import described
 from badm.bench.tasks.image_classification import TASKS as IMAGE_TASKS
+from badm.bench.tasks.local_modules import LOADED, PREFIX, LocalModules
 from badm.bench.tasks.masked_language import TASKS as MASKED_LANGUAGE_TASKS
 from badm.bench.tasks.mnist_mlp import FashionMlp, FashionMlpSigmoid, MnistMlp, MnistMlpSigmoid
 from badm.bench.tasks.node_classification import TASKS as NODE_TASKS
@@ -51,18 +56,49 @@ TASKS: dict[str, Callable[[Scale], Task]] = {
 }
 
 
+@cache
+def by_dataset() -> dict[str, tuple[str, ...]]:
+    """The names of the tasks that read a dataset, by its name.
+
+    >>> by_dataset()["cora"][:2]
+    ('node-cora-dnn', 'node-cora-gnn')
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for name, make in TASKS.items():
+        dataset = make("cpu").dataset_name
+        if dataset:
+            found[dataset] = (*found.get(dataset, ()), name)
+    return found
+
+
+def missing_data(name: str) -> str:
+    """What a task lacks of its data and how to get it, or nothing.
+
+    >>> missing_data("digits")
+    ''
+    """
+    dataset = find(name).task.dataset_name
+    if not dataset or not find_dataset(dataset).files:
+        return ""
+    try:
+        path(dataset)
+    except MissingData as error:
+        return str(error)
+    return ""
+
+
 class UnknownTask(ValueError):
     """There is no such task; the message says which come near."""
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundTask:
     """A task, what it was found by, and the version that its runs are filed under."""
 
     source: str
     task: Task
     version: str
-    before: str | None  # the source of the stage before
+    previous_stage: str | None  # the source of the stage before
     folder: Path  # what relative paths were meant from, before the code of the task went elsewhere
 
     @cached_property
@@ -79,11 +115,11 @@ class Found:
         steps: int | None = None,
         schedule: str = "constant",
         test: bool = True,
-        after: Config | None = None,
+        after: RunConfig | None = None,
         threads: int = 1,
-    ) -> Config:
+    ) -> RunConfig:
         """A run of the task, with all that its result depends on."""
-        return Config(
+        return RunConfig(
             self.task.name,
             self.version,
             self.task.scale,
@@ -100,7 +136,7 @@ class Found:
             ENGINE,
         )
 
-    def confirm(self, config: Config) -> None:
+    def confirm(self, config: RunConfig) -> None:
         """Raise ``TaskError`` if the task is not, or not any more, what a run was planned for."""
         if self.version != config.task_version:
             raise TaskError(f"{self.source} was changed while it was being compared")
@@ -108,7 +144,7 @@ class Found:
             raise TaskError(f"the data of {self.source} were changed while it was being compared")
 
 
-def find(source: str, scale: Scale = "cpu", folder: Path | None = None) -> Found:
+def find(source: str, scale: Scale = "cpu", folder: Path | None = None) -> FoundTask:
     """The task of that name, or in that file: ``digits``, ``my_task.py``, ``my_task.py:moons``.
 
     The file is looked for from ``folder``, unless given the working directory.
@@ -124,24 +160,24 @@ def find(source: str, scale: Scale = "cpu", folder: Path | None = None) -> Found
     return found
 
 
-def _find(source: str, scale: Scale, folder: Path) -> Found:
+def _find(source: str, scale: Scale, folder: Path) -> FoundTask:
     in_file = re.fullmatch(r"(.*\.py)(?::(.*))?", source)
     if in_file:
-        return _in_file(Path(in_file[1]), in_file[2] or "", scale, folder)
+        return _find_in_file(Path(in_file[1]), in_file[2] or "", scale, folder)
     if source not in TASKS:
         raise UnknownTask(
             f"there is no task {source!r}; {suggestion(source, TASKS)}`badm list tasks` shows all, "
             "and a file of your own is named with its .py"
         )
     task = TASKS[source](scale)
-    check(task)
-    return Found(source, task, str(task.version), task.after, folder)
+    check_task(task)
+    return FoundTask(source, task, str(task.version), task.after, folder)
 
 
-def _check_stages(found: Found) -> None:
+def _check_stages(found: FoundTask) -> None:
     """Refuse a task that comes after one that does not exist, or in the end after itself."""
     chain = [found]
-    while (before := chain[-1].before) is not None:
+    while (before := chain[-1].previous_stage) is not None:
         task = chain[-1].task
         try:
             chain.append(_find(before, task.scale, found.folder))
@@ -158,11 +194,11 @@ def _read(path: Path, file: Path) -> bytes:
             return file.read_bytes()
         missing = not file.exists()
     except OSError as error:
-        raise UnknownTask(f"{path} cannot be read: {reason(error)}") from None
+        raise UnknownTask(f"{path} cannot be read: {os_error_reason(error)}") from None
     raise UnknownTask(f"there is no file {path}" if missing else f"{path} is not a file")
 
 
-def _in_file(path: Path, wanted: str, scale: Scale, folder: Path) -> Found:
+def _find_in_file(path: Path, wanted: str, scale: Scale, folder: Path) -> FoundTask:
     file = folder / path
     module, version = _module(path, file, _read(path, file))
     classes = _classes(module, path)
@@ -186,24 +222,26 @@ def _in_file(path: Path, wanted: str, scale: Scale, folder: Path) -> Found:
             raise
         raise TaskError(
             f"{path}: {chosen[0].__name__}({scale!r}) raised {described(error)} "
-            f"({place(error, str(file))})"
+            f"({error_location(error, str(file))})"
         ) from error
     try:
-        check(task)
+        check_task(task)
     except ValueError as error:
         raise TaskError(f"{path}: {error}") from None
     except BaseException as error:  # a fact that is a property, and that raises
         if by_signal(error):
             raise
-        raise TaskError(f"{path}: {described(error)} ({place(error, str(file))})") from error
+        raise TaskError(
+            f"{path}: {described(error)} ({error_location(error, str(file))})"
+        ) from error
     inside = any(getattr(c, "name", "") == task.after for c in classes)
     before = f"{file}:{task.after}" if inside else task.after
-    return Found(f"{file}:{task.name}", task, version, before, folder)
+    return FoundTask(f"{file}:{task.name}", task, version, before, folder)
 
 
 def _module(path: Path, file: Path, content: bytes) -> tuple[ModuleType, str]:
     """The file as a module, made once in a process for each version of it, and the version."""
-    neighbours = Neighbours(file, content)
+    neighbours = LocalModules(file, content)
     where = hashlib.sha256(os.fsencode(file)).hexdigest()[:12]
     name = f"{PREFIX}{where}_{neighbours.version}"
     known = LOADED.get(name)
@@ -222,7 +260,9 @@ def _module(path: Path, file: Path, content: bytes) -> tuple[ModuleType, str]:
         if by_signal(error):
             raise
         in_it = any(f.filename == str(file) for f in traceback.extract_tb(error.__traceback__))
-        where = f" ({place(error, str(file))})" if in_it else ""  # not if it cannot be compiled
+        where = (
+            f" ({error_location(error, str(file))})" if in_it else ""
+        )  # not if it cannot be compiled
         raise TaskError(f"{path} cannot be imported: {described(error)}{where}") from error
     neighbours.settle()
     LOADED[name] = neighbours

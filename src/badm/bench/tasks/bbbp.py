@@ -16,10 +16,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from badm.bench.data import bbbp, path
 from badm.bench.data.molecules import Molecules
 from badm.bench.data.synthetic_molecules import synthetic_molecules
-from badm.bench.data_files import dataset_identity
 from badm.bench.models.molecule_network import MoleculeNetwork
 from badm.bench.paper import Paper
 from badm.bench.task import Scale, Score, Splits, Task
+from badm.bench.tasks.data_identity import dataset_identity
 
 CLASS_WEIGHTS = (2.0, 0.5)  # of labels 0 and 1, of which there are three times as many
 
@@ -80,7 +80,7 @@ class Bbbp(Task):
             if not 0 < split.labels.mean() < 1:
                 raise ValueError(f"{file}: the {name} split of {len(split)} must have both labels")
         twice = (
-            f"{found.again(rows['test'], first)} molecules of the test split are in the training "
+            f"{found.repeats(rows['test'], first)} molecules of the test split are in the training "
             "split too, written the same way or another"
         )
         return Splits(train, validation, test, notes=(told, twice, *found.notes))
@@ -113,7 +113,7 @@ class Bbbp(Task):
     def batch(self, split: Molecules, indices: Tensor) -> Molecules:
         return split.pick(indices)
 
-    def divide(self, batch: Molecules, sub_batches: int) -> list[Molecules]:
+    def split_batch(self, batch: Molecules, sub_batches: int) -> list[Molecules]:
         return batch.divide(sub_batches)
 
     def size(self, batch: Molecules) -> float:

@@ -18,14 +18,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, binary_cross_entropy_with_logits, pad
 
-from badm.bench import kid
+from badm.bench import formatting
 from badm.bench.data import idx, path
-from badm.bench.exhibits import samples
-from badm.bench.kid import FeatureNetwork
 from badm.bench.models.features import ClassifierFeatures, as_floats
 from badm.bench.models.gan import ConditionalGan, Discriminator, Generator, LabelMap
 from badm.bench.paper import Paper
 from badm.bench.task import Player, Scale, Score, Splits, Task
+from badm.bench.tasks.scores import kid
+from badm.bench.tasks.scores.image_grids import sample_grid
+from badm.bench.tasks.scores.kid import FeatureNetwork
 
 CLASSES = 10
 EPOCH = 1094  # steps of the public example: 70,000 images in batches of 64
@@ -43,7 +44,7 @@ PAPER_NOTE = (
 
 
 @dataclass(frozen=True)
-class About:
+class ImageSet:
     """Of one set: where it is, what it is called, and how much faster BADM is in the paper."""
 
     dataset: str
@@ -66,9 +67,9 @@ class Size:
     target: float | None = None
 
 
-ABOUT = {
-    "mnist": About("mnist", "MNIST, handwritten digits", times=2),
-    "fashion": About("fashion-mnist", "Fashion-MNIST, garments", times=3),
+IMAGE_SETS = {
+    "mnist": ImageSet("mnist", "MNIST, handwritten digits", times=2),
+    "fashion": ImageSet("fashion-mnist", "Fashion-MNIST, garments", times=3),
 }
 SIZES: dict[Scale, Size] = {
     "smoke": Size(16, (8, 8, 4), (8, 16), 640, 128, 128, steps=40, evaluate_every=20),
@@ -105,7 +106,7 @@ class ConditionalGanTask(Task):
 
     batch_size = 64
     sub_batch_size = 16
-    exhibit_at = (0.05, 0.15, 0.4, 1.0)
+    artifacts_at = (0.05, 0.15, 0.4, 1.0)
     keep = "best"
 
     def __init__(
@@ -118,7 +119,7 @@ class ConditionalGanTask(Task):
     ) -> None:
         super().__init__(scale)
         self.images, self.labels = images, labels
-        about, self.sizes = ABOUT[images], SIZES[scale]
+        about, self.sizes = IMAGE_SETS[images], SIZES[scale]
         self.dataset_name = about.dataset
         self.name = f"cgan-{images}"
         self.description = f"{about.title}: a conditional GAN"
@@ -133,7 +134,7 @@ class ConditionalGanTask(Task):
         self.steps, self.evaluate_every = self.sizes.steps, self.sizes.evaluate_every
         self.target = self.sizes.target
         paper = Paper(lr=1e-4, rho=6000, sigma=4000, note=PAPER_NOTE.format(times=about.times))
-        self.paper = paper.as_in_example(EXAMPLE_RATE) if example_rate else paper
+        self.paper = paper.at_example_lr(EXAMPLE_RATE) if example_rate else paper
 
     def data(self) -> Splits:
         train, validation, test = self._parts()
@@ -160,9 +161,9 @@ class ConditionalGanTask(Task):
                 idx.synthetic_images(count, CLASSES, seed=seed)
                 for seed, count in enumerate((size.train, size.validation, size.test))
             )
-            return [(sized(x[:, None], size.side), y.long()) for x, y in made]
+            return [(resize(x[:, None], size.side), y.long()) for x, y in made]
         found = idx.load(path(self.dataset_name))
-        known, labels = sized(found.train[:, None], size.side), found.train_labels.long()
+        known, labels = resize(found.train[:, None], size.side), found.train_labels.long()
         if size.train:
             known, labels = (part[: size.train + size.validation] for part in (known, labels))
         last = len(known) - size.validation
@@ -170,7 +171,7 @@ class ConditionalGanTask(Task):
             (known[:last], labels[:last]),
             (known[last:], labels[last:]),
             (
-                sized(found.test[: size.test, None], size.side),
+                resize(found.test[: size.test, None], size.side),
                 found.test_labels[: size.test].long(),
             ),
         ]
@@ -218,7 +219,7 @@ class ConditionalGanTask(Task):
         assert isinstance(model, ConditionalGan)
         return [
             Player("discriminator", model.discriminator, self.loss),
-            Player("generator", model.generator, self._fooling),
+            Player("generator", model.generator, self._generator_loss),
         ]
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -231,7 +232,7 @@ class ConditionalGanTask(Task):
         truth = torch.cat([torch.ones(len(made)), torch.zeros(len(real))])
         return binary_cross_entropy_with_logits(logits, truth)
 
-    def _fooling(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    def _generator_loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         """Of the generator: to have new images of those classes taken for real."""
         assert isinstance(model, ConditionalGan)
         _, labels = batch
@@ -247,19 +248,20 @@ class ConditionalGanTask(Task):
         made = torch.cat([model.sample(piece) for piece in torch.split(labels, PIECE)])
         features = split.network.features(made)
         distance = kid.kid(split.features, features)
-        figures = {
+        metrics = {
             self.score.name: distance,
-            f"{self.score.name}, dB": kid.decibels(distance),
-            "spread": spread(features, labels) / spread(split.features, split.labels),
+            f"{self.score.name}, dB": formatting.decibels(distance),
+            "spread": feature_spread(features, labels)
+            / feature_spread(split.features, split.labels),
         }
         if isinstance(split.network, ClassifierFeatures):
             guesses = split.network.classify(features)
-            figures["recognised"] = (guesses == labels).double().mean().item()
-        return figures
+            metrics["recognised"] = (guesses == labels).double().mean().item()
+        return metrics
 
-    def remark(self, figures: Mapping[str, float]) -> str:
+    def warning(self, metrics: Mapping[str, float]) -> str:
         """Whether the generator has collapsed."""
-        ratio = figures["spread"]
+        ratio = metrics["spread"]
         if ratio >= COLLAPSED:
             return ""
         return (
@@ -267,17 +269,17 @@ class ConditionalGanTask(Task):
             f"ones, less than {COLLAPSED:g}"
         )
 
-    def exhibits(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
+    def artifacts(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
         assert isinstance(model, ConditionalGan)
         labels = torch.arange(CLASSES).repeat_interleave(SHOWN)
         title = "A row for each class, of the same noise for every method"
-        return {title: samples(model.sample(labels), columns=SHOWN)}
+        return {title: sample_grid(model.sample(labels), columns=SHOWN)}
 
 
-def sized(images: Tensor, side: int) -> Tensor:
+def resize(images: Tensor, side: int) -> Tensor:
     """Images ``(N, 1, 28, 28)`` in bytes as they are, or framed in 32×32 and shrunk to 16×16.
 
-    >>> sized(torch.full((1, 1, 28, 28), 200, dtype=torch.uint8), 16)[0, 0, 1, :3]
+    >>> resize(torch.full((1, 1, 28, 28), 200, dtype=torch.uint8), 16)[0, 0, 1, :3]
     tensor([  0, 200, 200], dtype=torch.uint8)
     """
     if side == images.shape[-1]:
@@ -286,12 +288,12 @@ def sized(images: Tensor, side: int) -> Tensor:
     return avg_pool2d(framed, framed.shape[-1] // side).round().to(torch.uint8)
 
 
-def spread(features: Tensor, labels: Tensor) -> float:
+def feature_spread(features: Tensor, labels: Tensor) -> float:
     """The variance of features within a class, summed over features, in the mean over classes.
 
     Classes of fewer than two have none and are left out.
 
-    >>> spread(torch.tensor([[1.0], [3.0], [7.0], [7.0]]), torch.tensor([0, 0, 1, 1]))
+    >>> feature_spread(torch.tensor([[1.0], [3.0], [7.0], [7.0]]), torch.tensor([0, 0, 1, 1]))
     1.0
     """
     groups = [features[labels == label].double() for label in torch.unique(labels)]
@@ -311,5 +313,5 @@ VARIANTS: dict[str, dict[str, Any]] = {
 TASKS = {
     f"cgan-{images}{ending}": partial(ConditionalGanTask, images, **variant)
     for ending, variant in VARIANTS.items()
-    for images in ABOUT
+    for images in IMAGE_SETS
 }

@@ -12,17 +12,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from badm.bench import kid
+from badm.bench import formatting
 from badm.bench.data import flowers102, path
 from badm.bench.data.images import Images
 from badm.bench.data.synthetic_images import synthetic_images
-from badm.bench.exhibits import samples
-from badm.bench.kid import FeatureNetwork
 from badm.bench.models.diffusion import DECAY, Diffusion
 from badm.bench.models.features import as_floats
 from badm.bench.models.unet import WIDTHS
 from badm.bench.paper import Paper
 from badm.bench.task import Player, Scale, Score, Splits, Task
+from badm.bench.tasks.scores import kid
+from badm.bench.tasks.scores.image_grids import sample_grid
+from badm.bench.tasks.scores.kid import FeatureNetwork
 
 EPOCH = 511  # steps that the public example calls one: each training image five times
 EPOCHS = 50  # what it recommends at least
@@ -52,25 +53,25 @@ class Size:
     widths: tuple[int, ...]
     steps: int
     evaluate_every: int
-    judged: int | None  # None: as many as a split has
-    judge_steps: int
+    scored: int | None  # None: as many as a split has
+    kid_steps: int
 
 
 SIZES: dict[Scale, Size] = {
-    "smoke": Size(16, (8, 8, 16), steps=40, evaluate_every=20, judged=64, judge_steps=5),
+    "smoke": Size(16, (8, 8, 16), steps=40, evaluate_every=20, scored=64, kid_steps=5),
     "cpu": Size(
         16,
         tuple(width // 2 for width in WIDTHS),
         steps=600,
         evaluate_every=40,
-        judged=192,
-        judge_steps=20,
+        scored=192,
+        kid_steps=20,
     ),
-    "paper": Size(64, WIDTHS, EPOCHS * EPOCH, evaluate_every=EPOCH, judged=None, judge_steps=5),
+    "paper": Size(64, WIDTHS, EPOCHS * EPOCH, evaluate_every=EPOCH, scored=None, kid_steps=5),
 }
 
 
-class Judged(NamedTuple):
+class ScoredSplit(NamedTuple):
     """Images (N, 3, side, side) in bytes to judge by, their features, and what these are had by."""
 
     images: Tensor
@@ -89,7 +90,7 @@ class DdimFlowers(Task):
     batch_size = 64
     sub_batch_size = 16
     paper = PAPER
-    exhibit_at = (0.1, 0.25, 0.5, 1.0)
+    artifacts_at = (0.1, 0.25, 0.5, 1.0)
     all_sizes: Mapping[Scale, Size] = SIZES
     cpu_target: float | None = TARGET
 
@@ -117,21 +118,21 @@ class DdimFlowers(Task):
             ]
             classes = SMOKE_CLASSES
         else:
-            found = flowers102.parted(path(self.dataset_name))
+            found = flowers102.split_parts(path(self.dataset_name))
             parts = [part.decoded(self.sizes.side, crop=True) for part in found]
             classes = len(found[0].classes)
         train, *held_out = map(_channels_first, parts)
         network = kid.feature_network(train, parts[0].labels, classes)
-        validation, test = (self._judged(images, network) for images in held_out)
+        validation, test = (self._scored_split(images, network) for images in held_out)
         # What real images come to that were not judged by: nothing made can be expected to do more.
         floor = kid.kid(validation.features, network.features(train[: len(validation.images)]))
         whole = len(train) - len(train) % self.batch_size
         notes = (*self._notes(whole, floor, *map(len, parts)), network.note)
         return Splits(train[:whole], validation, test, synthetic=self.scale == "smoke", notes=notes)
 
-    def _judged(self, images: Tensor, network: FeatureNetwork) -> Judged:
-        images = images[: self.sizes.judged]
-        return Judged(images, network.features(images), network)
+    def _scored_split(self, images: Tensor, network: FeatureNetwork) -> ScoredSplit:
+        images = images[: self.sizes.scored]
+        return ScoredSplit(images, network.features(images), network)
 
     def _notes(
         self, whole: int, floor: float, train: int, validation: int, test: int
@@ -146,8 +147,8 @@ class DdimFlowers(Task):
         if whole < train:
             yield f"The last {train - whole} training images make no whole batch and are left out"
         size = self.sizes
-        if size.judged:
-            yield f"KID is over {size.judged} images made and the first {size.judged} of a split"
+        if size.scored:
+            yield f"KID is over {size.scored} images made and the first {size.scored} of a split"
         name = self.score.name
         yield f"{name} of as many real training images from the validation split: {floor:.4f}"
         if self.scale == "cpu":
@@ -156,7 +157,7 @@ class DdimFlowers(Task):
                 "64×64 in the example"
             )
             yield (
-                f"KID is over images made in {size.judge_steps} steps, not in 5 as in the example: "
+                f"KID is over images made in {size.kid_steps} steps, not in 5 as in the example: "
                 "what is said of pure noise is divided by 0.02, and 5 steps carry over so much of "
                 "the error that KID goes up and down with it until the noise is told to 2 %"
             )
@@ -190,25 +191,25 @@ class DdimFlowers(Task):
 
     def after_step(self, model: nn.Module) -> None:
         assert isinstance(model, Diffusion)
-        model.follow()
+        model.update_average()
 
-    def evaluate(self, model: nn.Module, split: Judged) -> Mapping[str, float]:
+    def evaluate(self, model: nn.Module, split: ScoredSplit) -> Mapping[str, float]:
         assert isinstance(model, Diffusion)
-        made = model.sample(torch.randn(split.images.shape), self.sizes.judge_steps)
+        made = model.sample(torch.randn(split.images.shape), self.sizes.kid_steps)
         distance = kid.kid(split.features, split.network.features(made))
         pieces = torch.split(split.images, PIECE)
         errors = [len(piece) * model.loss(as_floats(piece)).item() for piece in pieces]
         return {
             self.score.name: distance,
-            f"{self.score.name}, dB": kid.decibels(distance),
+            f"{self.score.name}, dB": formatting.decibels(distance),
             "noise error": sum(errors) / len(split.images),
         }
 
-    def exhibits(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
+    def artifacts(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
         assert isinstance(model, Diffusion)
         noise = torch.randn(SHOWN, 3, self.sizes.side, self.sizes.side)
         title = f"Samples in {SHOW_STEPS} steps, of the same noise for every method"
-        return {title: samples(model.sample(noise, SHOW_STEPS))}
+        return {title: sample_grid(model.sample(noise, SHOW_STEPS))}
 
 
 class DdimFlowers32(DdimFlowers):

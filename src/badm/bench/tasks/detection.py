@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from badm.bench.boxes import boxed, iou, pixel_iou
 from badm.bench.data import airplanes, path
 from badm.bench.data.airplanes import Airplane
 from badm.bench.models.vision_transformer import VisionTransformer
 from badm.bench.paper import Paper
 from badm.bench.task import Scale, Score, Splits, Task
+from badm.bench.tasks.scores.boxes import draw_boxes, iou, pixel_iou
 
 SIDE, SMOKE_SIDE = 224, 32
 HEAD = (2048, 1024, 512, 64, 32)
@@ -27,14 +27,14 @@ HEAD = (2048, 1024, 512, 64, 32)
 # long as its gradient, and with a quarter of it one of the kronecker metric still four times.
 CPU_HEAD = (128, 64, 64, 64, 32)
 FIRST = 10  # the images of the test split that the public example looks at
-FIGURES = ("iou", "loss", "explained", "iou_pixels", "iou_first_ten")
+METRICS = ("iou", "loss", "explained", "iou_pixels", "iou_first_ten")
 PIECE = 64  # images that are evaluated at once
 SHOWN = 12
 PAPER = Paper(
     lr=1e-3,
     rho=500,
     sigma=500,
-    figures={"badm-printed": 0.9214, "adam": 0.9120, "rmsprop": 0.9116},
+    scores={"badm-printed": 0.9214, "adam": 0.9120, "rmsprop": 0.9116},
     note="The paper states no settings, nor how many images its figures are over: batch sizes and "
     "ρ + σ = 1,000 are assumed, as is its equal division; learning rate and epochs are the public "
     "example's, without its weight decay. One box for all images, the mean of those trained on, "
@@ -127,7 +127,7 @@ class Detection(Task):
     def evaluate(self, model: nn.Module, split: Split) -> Mapping[str, float]:
         found, boxes = _predict(model, split.images), split.boxes
         if not found.isfinite().all():
-            return dict.fromkeys(FIGURES, math.nan)
+            return dict.fromkeys(METRICS, math.nan)
         loss = mse_loss(found, boxes)
         pixels = pixel_iou(found, boxes, self.side)
         values = (
@@ -137,16 +137,16 @@ class Detection(Task):
             pixels.mean(),
             pixels[:FIRST].mean(),
         )
-        return {name: value.item() for name, value in zip(FIGURES, values, strict=True)}
+        return {name: value.item() for name, value in zip(METRICS, values, strict=True)}
 
-    def exhibits(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
+    def artifacts(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
         images, boxes = splits.validation
         found = _predict(model, images)
         mean = iou(found, boxes).mean().item()
         # From all over the split: neighbours are often of one series.
         some = torch.arange(SHOWN) * len(images) // SHOWN
         heading = f"{SHOWN} of {len(images)} images; mean IoU of all {mean:.3f}"
-        picture = boxed(images[some], boxes[some], found[some], heading)
+        picture = draw_boxes(images[some], boxes[some], found[some], heading)
         return {"Validation images with their boxes": picture}
 
 
@@ -155,7 +155,7 @@ class DetectionScaled(Detection):
 
     name = "detection-scaled"
     description = f"{Detection.description}, pixels from 0 to 1"
-    paper = replace(PAPER, figures={})
+    paper = replace(PAPER, scores={})
     pixels = 1 / 255
 
 

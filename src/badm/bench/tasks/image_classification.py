@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from badm.bench.task import Scale, Score, Splits, Task
 from badm.bench.tasks.image_paper import STATED
-from badm.bench.tasks.image_splits import CPU_TRAIN, DATASETS, Split, load, twins
+from badm.bench.tasks.image_splits import CPU_TRAIN, DATASETS, Split, duplicate_notes, load
 
 EPOCHS = 20  # at the paper's scale; it states none, and its public examples have 10 and 15
 PIECE = 128  # images that are evaluated at once: the fastest on a CPU
@@ -35,7 +35,7 @@ class Network:
 
 
 @dataclass(frozen=True)
-class About:
+class ImageSet:
     """Of one set: what it is, its networks, its budget at cpu scale, and targets."""
 
     title: str
@@ -52,8 +52,8 @@ class About:
 SMOKE = Network(32, (8, 16, 16))
 # At cpu scale the target is what good methods reach in about half of the steps; at the paper's it
 # is a bit less than what Adam reaches in the paper, where that is a figure of a test split.
-ABOUT = {
-    "cifar10": About(
+IMAGE_SETS = {
+    "cifar10": ImageSet(
         "CIFAR-10, photographs",
         classes=10,
         train=42_500,
@@ -62,7 +62,7 @@ ABOUT = {
         target=0.5,
         paper_target=0.68,
     ),
-    "svhn": About(
+    "svhn": ImageSet(
         "SVHN, digits of house numbers",
         classes=10,
         train=62_268,
@@ -71,7 +71,7 @@ ABOUT = {
         target=0.78,
         paper_target=0.87,
     ),
-    "deepweeds": About(
+    "deepweeds": ImageSet(
         "DeepWeeds, photographs of eight weeds and none",
         classes=9,
         train=11_905,
@@ -82,7 +82,7 @@ ABOUT = {
         paper=Network(256, (16, 32, 64, 64, 64)),
         cpu=Network(64, (16, 32, 64, 64)),
     ),
-    "cmaterdb": About(
+    "cmaterdb": ImageSet(
         "CMATERdb, handwritten Bangla digits",
         classes=10,
         train=4_250,
@@ -91,7 +91,7 @@ ABOUT = {
         target=0.95,
         paper_target=0.96,
     ),
-    "cmaterdb-devanagari": About(
+    "cmaterdb-devanagari": ImageSet(
         "CMATERdb, handwritten Devanagari digits",
         classes=10,
         train=2_120,
@@ -100,7 +100,7 @@ ABOUT = {
         target=0.93,
         paper_target=0.94,
     ),
-    "cmaterdb-telugu": About(
+    "cmaterdb-telugu": ImageSet(
         "CMATERdb, handwritten Telugu digits",
         classes=10,
         train=2_120,
@@ -109,7 +109,7 @@ ABOUT = {
         target=0.93,
         paper_target=0.94,
     ),
-    "camelyon": About(
+    "camelyon": ImageSet(
         "PatchCamelyon, lymph nodes with and without tumour",
         classes=2,
         train=262_144,
@@ -120,7 +120,7 @@ ABOUT = {
         paper=Network(96, (32, 64, 64, 64)),
         cpu=Network(48, (16, 32, 64, 64)),
     ),
-    "flowers": About(
+    "flowers": ImageSet(
         "TF Flowers, photographs of five flowers",
         classes=5,
         train=2_494,
@@ -154,7 +154,7 @@ class ImageClassification(Task):
     ) -> None:
         super().__init__(scale)
         self.images, self.last_pool, self.augmented = images, last_pool, augmented
-        about, stated = ABOUT[images], STATED[images]
+        about, stated = IMAGE_SETS[images], STATED[images]
         self.classes = about.classes
         self.network = {"smoke": SMOKE, "cpu": about.cpu, "paper": about.paper}[scale]
         self.name = f"image-{images}"
@@ -166,7 +166,7 @@ class ImageClassification(Task):
         if augmented:
             self.name += "-augmented"
             self.description += ", images changed by chance"
-        self.paper = stated.paper(figures=last_pool and not augmented)
+        self.paper = stated.paper(scores=last_pool and not augmented)
         self.batch_size, self.sub_batch_size = stated.batch_size, stated.sub_batch_size
         self.steps, self.evaluate_every = about.steps, about.evaluate_every
         self.target = about.target
@@ -184,9 +184,9 @@ class ImageClassification(Task):
     def data(self) -> Splits:
         if self.scale == "smoke":
             return Splits(
-                train=self._made_up(320, seed=0),
-                validation=self._made_up(100, seed=1),
-                test=self._made_up(100, seed=2),
+                train=self._synthetic(320, seed=0),
+                validation=self._synthetic(100, seed=1),
+                test=self._synthetic(100, seed=2),
                 synthetic=True,
             )
         train, validation, test = load(self.images, self.scale, self.network.side)
@@ -194,11 +194,11 @@ class ImageClassification(Task):
             f"{len(train):,} images to train on, {len(validation):,} to validate and "
             f"{len(test):,} to test.",
             *self._notes(),
-            *twins(train, validation, test),
+            *duplicate_notes(train, validation, test),
         )
         return Splits(train, validation, test, notes=notes)
 
-    def _made_up(self, count: int, seed: int) -> Split:
+    def _synthetic(self, count: int, seed: int) -> Split:
         from badm.bench.data.synthetic_images import synthetic_images
 
         made = synthetic_images(count, self.classes, self.network.side, seed=seed)
@@ -207,7 +207,7 @@ class ImageClassification(Task):
 
     def _notes(self) -> Iterator[str]:
         """What differs from the paper or is not known of it."""
-        side, full = self.network.side, ABOUT[self.images].paper.side
+        side, full = self.network.side, IMAGE_SETS[self.images].paper.side
         if side != full:
             yield f"Images of {side}×{side} pixels at this scale, of {full}×{full} in the paper."
         if self.scale == "cpu" and self.images in ("cifar10", "svhn", "camelyon"):
@@ -229,25 +229,25 @@ class ImageClassification(Task):
     def samples(self, split: Split) -> int:
         return len(split)
 
-    def labels_of(self, split: Split) -> Tensor:
+    def sample_labels(self, split: Split) -> Tensor:
         return split.labels
 
     def batch(self, split: Split, indices: Tensor) -> tuple[Tensor, Tensor]:
         return split.pick(indices)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        from badm.bench.models.augmentation import augmented
+        from badm.bench.models.augmentation import augment
 
         x, y = batch
-        return cross_entropy(model(augmented(x) if self.augmented else x), y)
+        return cross_entropy(model(augment(x) if self.augmented else x), y)
 
     def evaluate(self, model: nn.Module, split: Split) -> Mapping[str, float]:
         logits = self._logits(model, split, torch.arange(len(split)))
         accuracy = (logits.argmax(1) == split.labels).double().mean().item()
         return {"accuracy": accuracy, "loss": cross_entropy(logits, split.labels).item()}
 
-    def exhibits(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
-        from badm.bench.exhibits import classified
+    def artifacts(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
+        from badm.bench.tasks.scores.image_grids import classified_grid
 
         split: Split = splits.validation
         # From all over the split, as it may have one class after the other.
@@ -256,14 +256,14 @@ class ImageClassification(Task):
         guesses = self._logits(model, split, some).argmax(1)
         x, y = split.pick(some)
         truths, said = ([split.classes[c] for c in labels.tolist()] for labels in (y, guesses))
-        return {"Validation images and what they were taken for": classified(x, truths, said)}
+        return {"Validation images and what they were taken for": classified_grid(x, truths, said)}
 
     def _logits(self, model: nn.Module, split: Split, indices: Tensor) -> Tensor:
         return torch.cat([model(split.pick(piece)[0]) for piece in torch.split(indices, PIECE)])
 
 
 TASKS = {
-    **{f"image-{images}": partial(ImageClassification, images) for images in ABOUT},
+    **{f"image-{images}": partial(ImageClassification, images) for images in IMAGE_SETS},
     "image-cifar10-tutorial": partial(ImageClassification, "cifar10", last_pool=False),
     "image-flowers-augmented": partial(ImageClassification, "flowers", augmented=True),
 }

@@ -15,34 +15,34 @@ NOTE = (
 
 
 @dataclass(frozen=True)
-class Stated:
+class StatedSettings:
     """Of one set: batch and sub-batch size, penalties, and accuracies in the order of METHODS."""
 
     batch_size: int
     sub_batch_size: int
     rho: float
     sigma: float
-    figures: tuple[float, ...] = ()
+    scores: tuple[float, ...] = ()
     note: str = ""
 
-    def paper(self, *, figures: bool = True) -> Paper:
+    def paper(self, *, scores: bool = True) -> Paper:
         """As a comparison takes it; a variant that the paper does not have has no figures.
 
-        >>> STATED["cifar10"].paper().figures["adam"]
+        >>> STATED["cifar10"].paper().scores["adam"]
         0.7043
         """
-        shown = dict(zip(METHODS, self.figures, strict=True)) if figures and self.figures else {}
+        shown = dict(zip(METHODS, self.scores, strict=True)) if scores and self.scores else {}
         return Paper(
             rho=self.rho,
             sigma=self.sigma,
-            figures=shown,
+            scores=shown,
             note=f"{NOTE} {self.note}" if shown and self.note else NOTE,
         )
 
 
 STATED = {
-    "cifar10": Stated(256, 64, 8500, 1500, (0.7133, 0.7043, 0.7149)),
-    "svhn": Stated(
+    "cifar10": StatedSettings(256, 64, 8500, 1500, (0.7133, 0.7043, 0.7149)),
+    "svhn": StatedSettings(
         128,
         32,
         7000,
@@ -51,7 +51,7 @@ STATED = {
         "It counts over 600,000 images, extra ones among them, and does not say whether it trains "
         "on these.",
     ),
-    "deepweeds": Stated(
+    "deepweeds": StatedSettings(
         64,
         16,
         8000,
@@ -59,7 +59,7 @@ STATED = {
         (0.6069, 0.6171, 0.6663),
         "Its figures fit a test split of 1,750 images, a tenth of all.",
     ),
-    "cmaterdb": Stated(
+    "cmaterdb": StatedSettings(
         128,
         32,
         5000,
@@ -68,10 +68,10 @@ STATED = {
         "Its figures are 974, 974 and 975 of 1,000, so of the Bangla numerals: BADM is ahead by "
         "one image.",
     ),
-    "cmaterdb-devanagari": Stated(128, 32, 5000, 5000),
-    "cmaterdb-telugu": Stated(128, 32, 5000, 5000),
-    "camelyon": Stated(128, 32, 7000, 3000, (0.8425, 0.8216, 0.8739)),
-    "flowers": Stated(
+    "cmaterdb-devanagari": StatedSettings(128, 32, 5000, 5000),
+    "cmaterdb-telugu": StatedSettings(128, 32, 5000, 5000),
+    "camelyon": StatedSettings(128, 32, 7000, 3000, (0.8425, 0.8216, 0.8739)),
+    "flowers": StatedSettings(
         64,
         16,
         7000,

@@ -62,7 +62,7 @@ def hold_out(labels: Tensor, share: float) -> tuple[Tensor, Tensor]:
     return (~out).nonzero()[:, 0], out.nonzero()[:, 0]
 
 
-def twins(train: Split, validation: Split, test: Split) -> Iterator[str]:
+def duplicate_notes(train: Split, validation: Split, test: Split) -> Iterator[str]:
     """What a reader should know of images that are there twice, pixel for pixel."""
     if isinstance(train.pixels, Patches):
         return

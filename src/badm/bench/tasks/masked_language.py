@@ -26,19 +26,19 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from badm.bench.data.reviews import Reviews
-from badm.bench.data.words import FIRST, Form, Vocabulary, encoded
+from badm.bench.data.text_encoding import FIRST, EncodingOptions, Vocabulary, encode_cached
+from badm.bench.formatting import significant
 from badm.bench.models.cross_entropy import summed_cross_entropy
 from badm.bench.models.masked_language_model import (
     Encoder,
     MaskedLanguageModel,
     PooledClassifier,
 )
-from badm.bench.numbers import significant
 from badm.bench.paper import Paper
 from badm.bench.task import Scale, Score, Splits, Task
 from badm.bench.tasks import review_splits
 from badm.bench.tasks.review_splits import ReviewSplits
-from badm.bench.verdicts import figures, judged, predicted, spread
+from badm.bench.tasks.scores.reviews import evenly_spaced, format_reviews, predict, review_metrics
 
 KEPT = '"[]'  # punctuation that stays with its word, as in the example
 HIDDEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # of all words; of these [mask], of these any word
@@ -62,7 +62,7 @@ FINE_TUNING = Paper(
     lr=1e-4,
     rho=5000,
     sigma=5000,
-    figures={"rmsprop": 0.9062, "adam": 0.9062, "badm-printed": 0.9062},
+    scores={"rmsprop": 0.9062, "adam": 0.9062, "badm-printed": 0.9062},
     note="The paper has 0.9062 for all three: 29/32, cut after four digits, so one batch of 32 "
     "reviews. Here accuracies are over the whole test split, on which the public example has "
     "0.845. The paper does not speak of the example's stage with a frozen encoder",
@@ -88,7 +88,7 @@ SIZES = {
 }
 
 
-class Hidden(NamedTuple):
+class MaskedTexts(NamedTuple):
     """Reviews (N, length): numbers with words hidden, those that were there, and where."""
 
     numbers: Tensor
@@ -99,7 +99,7 @@ class Hidden(NamedTuple):
 class Split(NamedTuple):
     """``hidden`` is fixed; batches of the dynamic variant hide the words of theirs anew."""
 
-    hidden: Hidden
+    hidden: MaskedTexts
     vocabulary: Vocabulary
 
 
@@ -129,7 +129,7 @@ class MlmPretrain(Task):
     sub_batch_size = 8
     # The example differentiates a loss that it has not reduced.
     reduction: Literal["mean", "sum"] = "sum"
-    exhibit_at = (0.1, 0.4, 1.0)
+    artifacts_at = (0.1, 0.4, 1.0)
     paper = PAPER
     dynamic = False
     learned_positions = False
@@ -148,12 +148,12 @@ class MlmPretrain(Task):
         parts = review_splits.load(self.scale)
         three = unlabelled(parts, self.sizes.held_out)
         texts = [text for part in three for text in part.texts]
-        vocabulary, numbers = encoded(three[0].texts, texts, form(self.sizes))
+        vocabulary, numbers = encode_cached(three[0].texts, texts, encoding_options(self.sizes))
         train, validation, test = (
-            Split(hide(rows, vocabulary), vocabulary)
+            Split(mask_words(rows, vocabulary), vocabulary)
             for rows in torch.split(numbers, [len(part) for part in three])
         )
-        notes = (*self._notes(*three), *small(self.sizes))
+        notes = (*self._notes(*three), *size_notes(self.sizes))
         return Splits(train, validation, test, synthetic=parts.synthetic, notes=notes)
 
     def _notes(self, train: Reviews, validation: Reviews, test: Reviews) -> Iterator[str]:
@@ -163,7 +163,7 @@ class MlmPretrain(Task):
             "pre-training, without their labels; these are not."
         )
         for name, split in (("validation", validation), ("test", test)):
-            known = split.shared(train)
+            known = split.count_shared(train)
             if known:
                 yield f"{known} of {len(split):,} {name} reviews are also among those for training."
 
@@ -175,15 +175,15 @@ class MlmPretrain(Task):
     def samples(self, split: Split) -> int:
         return len(split.hidden.numbers)
 
-    def batch(self, split: Split, indices: Tensor) -> Hidden:
+    def batch(self, split: Split, indices: Tensor) -> MaskedTexts:
         if self.dynamic:
-            return hide(split.hidden.words[indices], split.vocabulary)
-        return Hidden(*(part[indices] for part in split.hidden))
+            return mask_words(split.hidden.words[indices], split.vocabulary)
+        return MaskedTexts(*(part[indices] for part in split.hidden))
 
-    def size(self, batch: Hidden) -> float:
+    def size(self, batch: MaskedTexts) -> float:
         return max(1, int(batch[2].sum()))
 
-    def loss(self, model: nn.Module, batch: Hidden) -> Tensor:
+    def loss(self, model: nn.Module, batch: MaskedTexts) -> Tensor:
         numbers, words, places = batch
         total = summed_cross_entropy(model(numbers, places), words[places].long())
         # No word may be hidden at all, in a small batch of short reviews.
@@ -201,18 +201,18 @@ class MlmPretrain(Task):
             return {"loss": math.nan, "accuracy": math.nan}
         return {"loss": loss / count, "accuracy": right / count}
 
-    def exhibits(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
+    def artifacts(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
         split: Split = splits.validation
         vocabulary = split.vocabulary
-        numbers = vocabulary.encode(BLANKS, form(self.sizes))
-        rows = spread(SHOWN, self.samples(split))
-        some = Hidden(*(part[rows] for part in split.hidden))
+        numbers = vocabulary.encode(BLANKS, encoding_options(self.sizes))
+        rows = evenly_spaced(SHOWN, self.samples(split))
+        some = MaskedTexts(*(part[rows] for part in split.hidden))
         # One blank in each review, the first that reads [mask].
         blank = (some.numbers == vocabulary.mask) & some.places
         first = blank & (blank.cumsum(1) == 1)
         return {
-            "Blanks filled": filled(model, numbers, numbers == vocabulary.mask, vocabulary),
-            "Blanks of validation reviews filled": filled(
+            "Blanks filled": fill_masks(model, numbers, numbers == vocabulary.mask, vocabulary),
+            "Blanks of validation reviews filled": fill_masks(
                 model, some.numbers, first, vocabulary, some.words
             ),
         }
@@ -247,7 +247,7 @@ class MlmPretrainExample(MlmPretrain):
 
     name = "mlm-pretrain-example"
     description = "As mlm-pretrain; ten times the paper's learning rate"
-    paper = PAPER.as_in_example(1e-3)
+    paper = PAPER.at_example_lr(1e-3)
 
 
 class MlmFinetune(Task):
@@ -260,7 +260,7 @@ class MlmFinetune(Task):
     batch_size = 32
     sub_batch_size = 8
     after = "mlm-pretrain"
-    exhibit_at = (0.1, 0.4, 1.0)
+    artifacts_at = (0.1, 0.4, 1.0)
     paper = FINE_TUNING
     frozen = False
 
@@ -277,12 +277,12 @@ class MlmFinetune(Task):
         three = (parts.train, parts.validation, parts.test)
         texts = [text for part in three for text in part.texts]
         counted = unlabelled(parts, self.sizes.held_out)[0].texts
-        vocabulary, numbers = encoded(counted, texts, form(self.sizes))
+        vocabulary, numbers = encode_cached(counted, texts, encoding_options(self.sizes))
         train, validation, test = (
             Labelled(rows, 1 - part.labels.float(), vocabulary)
             for part, rows in zip(three, torch.split(numbers, [len(p) for p in three]), strict=True)
         )
-        notes = (*parts.notes, *small(self.sizes))
+        notes = (*parts.notes, *size_notes(self.sizes))
         return Splits(train, validation, test, synthetic=parts.synthetic, notes=notes)
 
     def model(self, splits: Splits) -> nn.Module:
@@ -290,7 +290,7 @@ class MlmFinetune(Task):
         made.encoder.requires_grad_(not self.frozen)
         return made
 
-    def start(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    def load_pretrained(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
         """The encoder alone; the new layers start anew."""
         own = {k: x for k, x in weights.items() if k.startswith("encoder.")}
         encoder = model.get_submodule("encoder")
@@ -304,13 +304,13 @@ class MlmFinetune(Task):
         return binary_cross_entropy_with_logits(model(numbers), labels)
 
     def evaluate(self, model: nn.Module, split: Labelled) -> Mapping[str, float]:
-        return figures(predicted(model, split.numbers), split.labels)
+        return review_metrics(predict(model, split.numbers), split.labels)
 
-    def exhibits(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
+    def artifacts(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
         split: Labelled = splits.validation
-        numbers, labels = self.batch(split, spread(SHOWN, len(split.labels)))
-        chances = (-predicted(model, numbers)).sigmoid().tolist()  # of being good
-        text = judged(numbers, (labels == 0).tolist(), chances, split.vocabulary)
+        numbers, labels = self.batch(split, evenly_spaced(SHOWN, len(split.labels)))
+        chances = (-predict(model, numbers)).sigmoid().tolist()  # of being good
+        text = format_reviews(numbers, (labels == 0).tolist(), chances, split.vocabulary)
         return {"Validation reviews and what they were taken for": text}
 
 
@@ -319,7 +319,7 @@ class MlmFinetuneFrozen(MlmFinetune):
 
     name = "mlm-finetune-frozen"
     description = "As mlm-finetune; the encoder frozen"
-    paper = replace(FINE_TUNING, figures={})
+    paper = replace(FINE_TUNING, scores={})
     frozen = True
 
 
@@ -329,9 +329,9 @@ class MlmFinetuneThawed(MlmFinetune):
     name = "mlm-finetune-thawed"
     description = "As mlm-finetune; after a stage with the encoder frozen"
     after = "mlm-finetune-frozen"
-    paper = replace(FINE_TUNING, figures={})
+    paper = replace(FINE_TUNING, scores={})
 
-    def start(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    def load_pretrained(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
         model.load_state_dict(weights)
 
 
@@ -341,11 +341,11 @@ class MlmFinetuneExample(MlmFinetune):
     name = "mlm-finetune-example"
     description = "As mlm-finetune; ten times the paper's learning rate, in both stages"
     after = "mlm-pretrain-example"
-    paper = FINE_TUNING.as_in_example(1e-3)
+    paper = FINE_TUNING.at_example_lr(1e-3)
 
 
-def form(sizes: Size) -> Form:
-    return Form(sizes.words, sizes.length, KEPT, mask=True)
+def encoding_options(sizes: Size) -> EncodingOptions:
+    return EncodingOptions(sizes.words, sizes.length, KEPT, mask=True)
 
 
 def encoder(vocabulary: Vocabulary, sizes: Size, learned_positions: bool = False) -> Encoder:
@@ -358,7 +358,7 @@ def encoder(vocabulary: Vocabulary, sizes: Size, learned_positions: bool = False
     )
 
 
-def small(sizes: Size) -> Iterator[str]:
+def size_notes(sizes: Size) -> Iterator[str]:
     """What is smaller than in the paper."""
     full = SIZES["paper"]
     if sizes != full:
@@ -371,15 +371,15 @@ def small(sizes: Size) -> Iterator[str]:
 
 def unlabelled(parts: ReviewSplits, held_out: int) -> tuple[Reviews, Reviews, Reviews]:
     """For pre-training: all texts of all splits, but for some to validate and to test with."""
-    kept, held = [*parts.train.of], []
+    kept, held = [*parts.train.items], []
     for part in (parts.validation, parts.test):
-        out = set(spread(held_out, len(part)).tolist())
+        out = set(evenly_spaced(held_out, len(part)).tolist())
         held.append(part.pick(sorted(out)))
-        kept += [review for row, review in enumerate(part.of) if row not in out]
+        kept += [review for row, review in enumerate(part.items) if row not in out]
     return Reviews(tuple(kept)), held[0], held[1]
 
 
-def hide(words: Tensor, vocabulary: Vocabulary) -> Hidden:
+def mask_words(words: Tensor, vocabulary: Vocabulary) -> MaskedTexts:
     """Hide 15 % of the words, by torch's generator.
 
     Of those hidden, 80 % read ``[mask]``, 10 % any word and 10 % what they were. Padding, the
@@ -390,10 +390,10 @@ def hide(words: Tensor, vocabulary: Vocabulary) -> Hidden:
     any_word = torch.randint(FIRST + 1, vocabulary.mask, words.shape, dtype=words.dtype)
     numbers = torch.where(places & (drawn < MASKED), vocabulary.mask, words)
     replaced = places & (drawn >= MASKED) & (drawn < MASKED + RANDOM)
-    return Hidden(torch.where(replaced, any_word, numbers), words, places)
+    return MaskedTexts(torch.where(replaced, any_word, numbers), words, places)
 
 
-def filled(
+def fill_masks(
     model: nn.Module,
     numbers: Tensor,
     places: Tensor,

@@ -105,7 +105,7 @@ class NodeClassification(Task):
             return 0.6  # of four classes
         kind = self.network.partition("-")[0]
         short = kind == "gnn" and self.scale == "cpu" and self.graph in MANY_EDGES
-        adam = STATED[self.graph].paper(kind).figures["adam"]
+        adam = STATED[self.graph].paper(kind).scores["adam"]
         return round(adam * (PART_OF_SHORT_RUNS if short else PART), 2)
 
     def data(self) -> Splits:

@@ -10,8 +10,8 @@ import numpy as np
 
 from badm.bench.data import path, reviews
 from badm.bench.data.reviews import Reviews
-from badm.bench.data_files import dataset_identity
 from badm.bench.task import Scale
+from badm.bench.tasks.data_identity import dataset_identity
 
 DATASET = "imdb"
 VALIDATION = 0.2  # of the reviews for training
@@ -45,11 +45,11 @@ def load(scale: Scale) -> ReviewSplits:
     found = _read(path(DATASET), dataset_identity(DATASET))
     train, test = (found[part] for part in reviews.PARTS)
     if scale == "cpu":
-        train, test = train.lowest(CPU_TRAIN), test.lowest(CPU_TEST)
-    return divided(train, test)
+        train, test = train.first_by_number(CPU_TRAIN), test.first_by_number(CPU_TEST)
+    return split_reviews(train, test)
 
 
-def divided(train: Reviews, test: Reviews) -> ReviewSplits:
+def split_reviews(train: Reviews, test: Reviews) -> ReviewSplits:
     """Hold out the last fifth of the reviews for training, in the example's order."""
     # numpy's old generator, seeded with 1337, is what the example shuffles its files with.
     order = np.random.RandomState(1337).permutation(len(train)).tolist()
@@ -63,12 +63,12 @@ def _notes(train: Reviews, validation: Reviews, test: Reviews) -> list[str]:
         f"{len(train):,} reviews to train on, {len(validation):,} to validate and {len(test):,} to "
         "test."
     ]
-    both = Reviews((*train.of, *validation.of))
+    both = Reviews((*train.items, *validation.items))
     for name, split, others, which in (
         ("validation", validation, train, "those for training"),
         ("test", test, both, "those for training and validation"),
     ):
-        known = split.shared(others)
+        known = split.count_shared(others)
         if known:
             said.append(f"{known} of {len(split):,} {name} reviews are also among {which}.")
     return said

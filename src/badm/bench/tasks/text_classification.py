@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from badm.bench.data.words import Form, Vocabulary, encoded
+from badm.bench.data.text_encoding import EncodingOptions, Vocabulary, encode_cached
 from badm.bench.models.text_cnn import TextCnn
 from badm.bench.paper import Paper
 from badm.bench.task import Scale, Score, Splits, Task
 from badm.bench.tasks import review_splits
-from badm.bench.verdicts import figures, judged, predicted, spread
+from badm.bench.tasks.scores.reviews import evenly_spaced, format_reviews, predict, review_metrics
 
 SHOWN = 8
 NOTE = (
@@ -27,7 +27,7 @@ PAPER = Paper(
     lr=2e-4,
     rho=1000,
     sigma=4000,
-    figures={"rmsprop": 0.9375, "adam": 0.9062, "badm-printed": 0.9375},
+    scores={"rmsprop": 0.9375, "adam": 0.9062, "badm-printed": 0.9375},
     note=NOTE,
 )
 
@@ -67,7 +67,7 @@ class TextClassification(Task):
     batch_size = 32
     sub_batch_size = 8
     order = "fixed"  # the example keeps its batches after the first pass
-    exhibit_at = (0.1, 0.4, 1.0)
+    artifacts_at = (0.1, 0.4, 1.0)
     paper = PAPER
 
     def __init__(self, scale: Scale = "cpu") -> None:
@@ -81,10 +81,10 @@ class TextClassification(Task):
 
     def data(self) -> Splits:
         parts = review_splits.load(self.scale)
-        form = Form(self.size_of.words, self.size_of.length)
+        form = EncodingOptions(self.size_of.words, self.size_of.length)
         three = (parts.train, parts.validation, parts.test)
         texts = [text for part in three for text in part.texts]
-        vocabulary, numbers = encoded(parts.train.texts, texts, form)
+        vocabulary, numbers = encode_cached(parts.train.texts, texts, form)
         train, validation, test = (
             Split(rows, part.labels.float(), vocabulary)
             for part, rows in zip(three, torch.split(numbers, [len(p) for p in three]), strict=True)
@@ -111,11 +111,11 @@ class TextClassification(Task):
         return binary_cross_entropy_with_logits(model(numbers), labels)
 
     def evaluate(self, model: nn.Module, split: Split) -> Mapping[str, float]:
-        return figures(predicted(model, split.numbers), split.labels)
+        return review_metrics(predict(model, split.numbers), split.labels)
 
-    def exhibits(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
+    def artifacts(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
         split: Split = splits.validation
-        numbers, labels = self.batch(split, spread(SHOWN, len(split.labels)))
-        chances = predicted(model, numbers).sigmoid().tolist()
-        text = judged(numbers, (labels == 1).tolist(), chances, split.vocabulary)
+        numbers, labels = self.batch(split, evenly_spaced(SHOWN, len(split.labels)))
+        chances = predict(model, numbers).sigmoid().tolist()
+        text = format_reviews(numbers, (labels == 1).tolist(), chances, split.vocabulary)
         return {"Validation reviews and what they were taken for": text}

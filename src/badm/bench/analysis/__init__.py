@@ -1,0 +1,1 @@
+"""From runs to findings: statistics, summaries, sentences."""

@@ -1,0 +1,323 @@
+"""From the runs of a comparison to what it found."""
+
+from __future__ import annotations
+
+import base64
+import math
+import reprlib
+import statistics as plain_statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from badm.bench import formatting
+from badm.bench.analysis.sentences import summary
+from badm.bench.analysis.statistics import (
+    mean_interval,
+    median_interval,
+    paired_tests,
+    performance_profile,
+    sensitivity,
+    time_to_target,
+)
+from badm.bench.errors import StoreError
+from badm.bench.records import artifact_files
+from badm.bench.records.comparisons import (
+    Artifact,
+    Comparison,
+    Curve,
+    Interval,
+    ResultRow,
+    Status,
+    TaskInfo,
+    score_from_info,
+)
+from badm.bench.records.plans import ComparisonRecord, MethodRecord
+from badm.bench.records.runs import NAN, Run, RunStore
+
+# What may differ between the runs of a comparison without a difference in their keys.
+ALIKE = {
+    "packages": "with the same versions of the packages",
+    "commit": "at the same commit of badm",
+    "processor": "on the same kind of processor",
+}
+SHOWN_BYTES = 200_000_000  # of all artifacts in a report
+
+
+@dataclass(frozen=True)
+class _FinalRuns:
+    """An entry of the record with the final runs there are, by seed."""
+
+    entry: MethodRecord
+    facts: TaskInfo
+    runs: dict[int, Run]
+    missing: list[int]
+
+    @property
+    def status(self) -> Status:
+        found = [run.result.status for run in self.runs.values() if run.result is not None]
+        for worst in ("cannot", "failed", "diverged"):
+            if worst in found:
+                return worst
+        if any(seed in self.entry.faults for seed in self.missing):
+            return "failed"
+        return "missing" if self.missing or not found else "finished"
+
+
+def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
+    """Read the runs of a comparison and put together what a report shows."""
+    notes = ["The comparison was interrupted: some runs are missing."] * record.interrupted
+    tasks = {facts.name: facts for facts in record.tasks}
+    finals = [_read(entry, tasks[entry.task], record, store, notes) for entry in record.entries]
+    notes += [note for entry in record.entries for note in _search_notes(entry)]
+    notes += [note for one in finals for note in _warnings(one)]
+    facts = [_with_data(task, finals) for task in record.tasks]
+    rows = _with_tests([_row(one, record) for one in finals], record)
+    runs = [run for one in finals for run in one.runs.values() if run.config.seed in _seeds(record)]
+    environments = [run.environment for run in runs]
+    notes += [
+        f"Not all runs were made {alike}."
+        for fact, alike in ALIKE.items()
+        if any(one.get(fact) != environments[0].get(fact) for one in environments)
+    ]
+    times = {method.name: _steps_by_task(method.name, rows, facts) for method in record.methods}
+    reference = record.plan.reference
+    return Comparison(
+        title=_title([task.name for task in record.tasks]),
+        created=record.created,
+        protocol=record.plan.protocol,
+        objective=record.plan.objective,
+        schedule=record.plan.schedule,
+        reference=reference,
+        trials=record.plan.trials if record.plan.protocol == "tuned" else 0,
+        summary=summary(facts, rows, record.methods, reference),
+        tasks=facts,
+        methods=record.methods,
+        rows=rows,
+        curves=[_curve(run) for run in runs],
+        tried=[trial for entry in record.entries for trial in entry.tried],
+        # Of one task it would say no more than the steps to its target.
+        profile=performance_profile(times) if len(facts) > 1 else None,
+        artifacts=_artifacts(runs, notes),
+        environment=environments[0] if environments else {},
+        notes=notes,
+    )
+
+
+def _seeds(record: ComparisonRecord) -> list[int]:
+    return list(range(record.plan.seeds))
+
+
+def _read(
+    entry: MethodRecord,
+    facts: TaskInfo,
+    record: ComparisonRecord,
+    store: RunStore,
+    notes: list[str],
+) -> _FinalRuns:
+    """The final runs of an entry that have ended; what cannot be read is noted."""
+    runs, missing = {}, []
+    for seed in _seeds(record):
+        run = None
+        if seed in entry.finals:
+            try:
+                run = store.read(entry.finals[seed])
+            except StoreError as error:
+                notes.append(f"Skipped: {error}.")
+        if run is None or run.result is None:
+            missing.append(seed)
+        else:
+            runs[seed] = run
+    return _FinalRuns(entry, facts, runs, missing)
+
+
+def _search_notes(entry: MethodRecord) -> list[str]:
+    """What of a search makes its choice worth less."""
+    failed = sum(trial.status == "failed" for trial in entry.tried)
+    where = f"{entry.method} on {entry.task}: "
+    if entry.setting and entry.tried and all(t.status != "finished" for t in entry.tried):
+        return [f"{where}no trial finished, so that its final runs have the setting of the first."]
+    return [f"{where}{failed} of {len(entry.tried)} trials failed."] if failed else []
+
+
+def _title(tasks: Sequence[str]) -> str:
+    """
+    >>> _title(["digits", "bbbp"]), _title(["a", "b", "c", "d", "e"])
+    ('digits · bbbp', '5 tasks')
+    """
+    return " · ".join(tasks) if len(tasks) <= 4 else f"{len(tasks)} tasks"
+
+
+def _warnings(one: _FinalRuns) -> list[str]:
+    """What tasks say of runs that have come to their end."""
+    where = f"{one.entry.method} on {one.entry.task}"
+    return [
+        f"{where}, seed {seed}: {run.result.message}."
+        for seed, run in one.runs.items()
+        if run.result is not None and run.result.status == "finished" and run.result.message
+    ]
+
+
+def _with_data(task: TaskInfo, finals: Sequence[_FinalRuns]) -> TaskInfo:
+    """The facts that only those know who have loaded the data: the runs."""
+    for one in finals:
+        for run in one.runs.values():
+            if run.config.task == task.name:
+                return replace(task, synthetic=run.facts["synthetic"], notes=run.facts["notes"])
+    return task
+
+
+def _row(one: _FinalRuns, record: ComparisonRecord) -> ResultRow:
+    entry, runs = one.entry, list(one.runs.values())
+    results = [run.result for run in runs if run.result is not None]
+    row = ResultRow(
+        entry.task,
+        entry.method,
+        one.status,
+        message=_message(one),
+        setting=entry.setting or {},
+        searched=entry.searched,
+        at_edge=entry.at_edge,
+        good_lr=_good_lr(one),
+        trials=len(entry.tried),
+        seeds=list(one.runs),
+        diverged=sum(result.status == "diverged" for result in results),
+        paper=entry.paper,
+    )
+    if one.status != "finished":
+        return row
+    score = score_from_info(one.facts)
+
+    def mean(values: Sequence[float | None]) -> Interval | None:
+        known = [value for value in values if value is not None and math.isfinite(value)]
+        return mean_interval(known) if len(known) == len(runs) else None
+
+    def to_target(at: str) -> Interval | None:
+        if one.facts.target is None:
+            return None
+        return median_interval([_time(run, at, one.facts) for run in runs])
+
+    steps = [(result.seconds / result.step) for result in results if result.step]
+    return replace(
+        row,
+        test=mean([(result.test or {}).get(score.name) for result in results]),
+        validation=mean([result.score for result in results]),
+        train_loss=mean([_last_loss(run) for run in runs]),
+        steps_to_target=to_target("step"),
+        gradients_to_target=to_target("gradients"),
+        seconds_to_target=to_target("seconds"),
+        seconds_per_step=plain_statistics.median(steps) if steps else None,
+        peak_bytes=max((result.peak_bytes or 0 for result in results), default=0) or None,
+        state_bytes=max((result.state_bytes or 0 for result in results), default=0),
+    )
+
+
+def _good_lr(one: _FinalRuns) -> list[float] | None:
+    """Which learning rates of the search were good, if it was for one."""
+    points = [(t.setting["lr"], t.score) for t in one.entry.tried if "lr" in one.entry.searched]
+    found = sensitivity(points, score_from_info(one.facts)) if points else None
+    return None if found is None else [found.low, found.high]
+
+
+def _message(one: _FinalRuns) -> str:
+    """Why the entry did not end well, in the words of the first seed that did not."""
+    texts = [
+        f"seed {seed}: {run.result.message}"
+        for seed, run in one.runs.items()
+        if run.result is not None and run.result.status not in ("finished", "cannot")
+    ]
+    texts += [
+        run.result.message
+        for run in one.runs.values()
+        if run.result is not None and run.result.status == "cannot"
+    ]
+    texts += [
+        f"seed {seed}: {text}" for seed, text in one.entry.faults.items() if seed not in one.runs
+    ]
+    return texts[0] if texts else ""
+
+
+def _time(run: Run, at: str, facts: TaskInfo) -> float:
+    score = score_from_info(facts)
+    assert facts.target is not None
+    return time_to_target(*run.validation_curve(score.name, at), facts.target, score)
+
+
+def _last_loss(run: Run) -> float | None:
+    """The training loss of the first player at the end."""
+    for point in reversed(run.points):
+        if point.losses is not None:
+            return next(iter(point.losses.values()))
+    return None
+
+
+def _with_tests(rows: Sequence[ResultRow], record: ComparisonRecord) -> list[ResultRow]:
+    """The rows with a test of each against the reference, on its task."""
+    tested = []
+    for task in record.tasks:
+        of_task = [row for row in rows if row.task == task.name]
+        scores = {row.method: row.test.values for row in of_task if row.test is not None}
+        tests = paired_tests(scores, record.plan.reference)
+        tested += [replace(row, compared=tests.get(row.method)) for row in of_task]
+    return tested
+
+
+def _steps_by_task(
+    method: str, rows: Sequence[ResultRow], tasks: Sequence[TaskInfo]
+) -> dict[str, float]:
+    """Steps to the target on every task that has one; not to have ended is to miss it."""
+    times = {task.name: math.inf for task in tasks if task.target is not None}
+    for row in rows:
+        if row.method == method and row.steps_to_target is not None:
+            times[row.task] = row.steps_to_target.value
+    return times
+
+
+def _curve(run: Run) -> Curve:
+    logged = [point for point in run.points if point.losses is not None]
+    read = [point for point in run.points if point.validation is not None]
+    players = list((logged[0].losses or {}) if logged else {})
+    metrics = list((read[0].validation or {}) if read else {})
+    return Curve(
+        run.config.task,
+        run.config.method,
+        run.config.seed,
+        [point.step for point in logged],
+        [point.seconds for point in logged],
+        {name: [_number((point.losses or {}).get(name)) for point in logged] for name in players},
+        [point.step for point in read],
+        [point.seconds for point in read],
+        {name: run.validation_curve(name)[1] for name in metrics},
+    )
+
+
+def _number(value: Any) -> float:
+    """What a run file has instead of a number that JSON cannot hold is NaN again."""
+    return NAN if value is None else float(value)
+
+
+def _artifacts(runs: Sequence[Run], notes: list[str]) -> list[Artifact]:
+    """What tasks have shown, as far as it is theirs to show; the rest is noted."""
+    shown: list[Artifact] = []
+    left = SHOWN_BYTES
+    for run in runs:
+        where = run.config.task, run.config.method, run.config.seed
+        for point in run.points:
+            for title, name in (point.exhibits or {}).items():
+                try:
+                    content = artifact_files.read(run.path.with_suffix(".exhibits"), name)
+                except artifact_files.BadArtifact as error:
+                    notes.append(f"Skipped: {run.path}: artifact {reprlib.repr(title)} {error}.")
+                    continue
+                left -= len(content)
+                if left < 0:
+                    most = formatting.size(SHOWN_BYTES)
+                    notes.append(f"Skipped: {run.path}: artifacts beyond {most} in all.")
+                    return shown
+                picture, text = "", ""
+                if isinstance(content, bytes):
+                    picture = f"data:image/png;base64,{base64.b64encode(content).decode()}"
+                else:
+                    text = content
+                shown.append(Artifact(*where, point.step, title, picture, text))
+    return shown

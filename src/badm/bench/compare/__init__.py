@@ -1,0 +1,1 @@
+"""Which runs make a comparison: protocol, search, one method on one task."""

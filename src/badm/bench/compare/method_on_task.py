@@ -1,0 +1,229 @@
+"""One method on one task: its search, if there is one, then its final runs."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+
+from badm.bench.analysis.statistics import time_to_target
+from badm.bench.compare.search import Search, SearchDatabase, TrialResult
+from badm.bench.compare.trial_settings import at_edge, for_sum, trial_settings
+from badm.bench.engine.workers import Job
+from badm.bench.method import Method, Setting, Space
+from badm.bench.records.comparisons import Trial
+from badm.bench.records.plans import TUNING_SEED, MethodRecord, Plan
+from badm.bench.records.runs import Run, RunConfig
+from badm.bench.tasks import FoundTask
+
+
+@dataclass
+class MethodOnTask:
+    """Says which run comes next and takes note of those that ended.
+
+    With a ``book`` the setting is searched for, without one it is there from the beginning.
+    """
+
+    plan: Plan
+    found: FoundTask
+    method: Method
+    entry: MethodRecord
+    database: SearchDatabase | None
+    previous: MethodOnTask | None = None  # the stage whose weights this one starts from
+    has_next_stage: bool = False  # whether another stage starts from the weights of this one
+    search: Search | None = None
+    # Numbers by key of the configuration: several where the design has a setting more than once.
+    trial_numbers: dict[str, list[int]] = field(default_factory=dict)
+    started_seeds: set[int] = field(default_factory=set)  # seeds of final runs
+    ended_seeds: set[int] = field(default_factory=set)
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of the final runs; the trials of a later stage start from one of them too."""
+        tuning = [TUNING_SEED] if self.has_next_stage and self.database is not None else []
+        return [*range(self.plan.seeds), *tuning]
+
+    @property
+    def steps(self) -> int:
+        return self.plan.steps or self.found.task.steps
+
+    @property
+    def target(self) -> float | None:
+        return self.found.task.target if self.plan.target is None else self.plan.target
+
+    @property
+    def space(self) -> Space:
+        return for_sum(self.method.space, self.found.task.terms)
+
+    @property
+    def done(self) -> bool:
+        return self.entry.setting is not None and self.ended_seeds == set(self.seeds)
+
+    @property
+    def runs_planned(self) -> int:
+        return (self.plan.trials if self.database is not None else 0) + len(self.seeds)
+
+    @property
+    def runs_started(self) -> int:
+        return sum(map(len, self.trial_numbers.values())) + len(self.started_seeds)
+
+    @property
+    def runs_ended(self) -> int:
+        return len(self.entry.tried) + len(self.ended_seeds)
+
+    def next_job(self) -> Job | None:
+        """A run that can be started now; ``None`` if there is none, now or at all."""
+        if self.previous is not None and not self.previous.done:
+            return None
+        if self.entry.setting is None:
+            self._update_trials()
+        if self.entry.setting is None:
+            return self._next_trial()
+        for seed in self.seeds:
+            if seed not in self.started_seeds:
+                self.started_seeds.add(seed)
+                config = self.entry.finals[seed] = self._config(self.entry.setting, seed, test=True)
+                fault = self._previous_stage_error(seed)
+                if not fault:
+                    return self._job(config)
+                self.record_failed(config, fault)
+        return None
+
+    def _next_trial(self) -> Job | None:
+        search = self._open_search()
+        while (number := search.claim()) is not None:
+            setting = self.method.setting(search.settings[number])
+            config = self._config(setting, TUNING_SEED, test=False)
+            others = self.trial_numbers.setdefault(config.key, [])
+            others.append(number)
+            fault = self._previous_stage_error(TUNING_SEED)
+            if fault:
+                self.record_failed(config, fault)
+            elif len(others) == 1:  # else that run is at work or done, and counts for this one too
+                return self._job(config)
+            elif others[0] not in search.running:
+                search.report(number, search.results()[others[0]])
+        return None
+
+    def _open_search(self) -> Search:
+        """The search, under a name that covers all that its trials depend on."""
+        if self.search is None:
+            assert self.database is not None
+            settings = trial_settings(self.space, self.plan.trials)
+            keys = [
+                self._config(self.method.setting(setting), TUNING_SEED, test=False).key
+                for setting in settings
+            ]
+            name = hashlib.sha256(" ".join(keys).encode()).hexdigest()[:12]
+            self.search = self.database.search(
+                f"{self.entry.task}/{self.method.name}/{name}",
+                self.space,
+                settings,
+                self.found.task.score.best,
+            )
+        return self.search
+
+    def _config(self, setting: Setting, seed: int, *, test: bool) -> RunConfig:
+        return self.found.config(
+            self.method,
+            setting,
+            seed,
+            steps=self.steps,
+            schedule=self.plan.schedule,
+            test=test,
+            after=None if self.previous is None else self.previous.entry.finals[seed],
+            threads=self.plan.threads,
+        )
+
+    def _previous_stage_error(self, seed: int) -> str:
+        """Why there are no weights to start from, if there are none."""
+        if self.previous is None or seed not in self.previous.entry.faults:
+            return ""
+        return f"{self.previous.entry.task}, the stage before: {self.previous.entry.faults[seed]}"
+
+    def _job(self, config: RunConfig) -> Job:
+        return Job(self.found.source, self.plan.scale, config, self.has_next_stage and config.test)
+
+    def record_finished(self, run: Run) -> None:
+        """Take note of a run that has ended."""
+        result = run.result
+        assert result is not None
+        numbers = self.trial_numbers.get(run.config.key)
+        if numbers is None:
+            self.ended_seeds.add(run.config.seed)
+            if result.status != "finished":
+                self.entry.faults[run.config.seed] = result.message
+            return
+        loss = None if result.validation is None else result.validation.get("loss")
+        steps = self._steps_to_target(run)
+        ended = TrialResult(result.status, result.score, loss, steps, result.message)
+        for number in numbers:
+            self._open_search().report(number, ended)
+        self._update_trials()
+
+    def record_failed(self, config: RunConfig, message: str) -> None:
+        """Take note of a run that left no result."""
+        numbers = self.trial_numbers.get(config.key)
+        if numbers is None:
+            self.ended_seeds.add(config.seed)
+            self.entry.faults[config.seed] = message
+            return
+        for number in numbers:
+            if number in self._open_search().running:
+                self._open_search().report(number, TrialResult("failed", message=message))
+        self._update_trials()
+
+    def _steps_to_target(self, run: Run) -> float | None:
+        score = self.found.task.score
+        if self.target is None:
+            return None
+        return time_to_target(*run.validation_curve(score.name), self.target, score)
+
+    def _update_trials(self) -> None:
+        """Choose the setting once all trials have ended, whoever has done them."""
+        search = self._open_search()
+        ended = search.results()
+        settings = [self.method.setting(setting) for setting in search.settings]
+        self.entry.tried = [
+            Trial(
+                self.entry.task,
+                self.method.name,
+                number,
+                settings[number],
+                trial.status,
+                trial.score,
+                trial.steps_to_target,
+            )
+            for number, trial in sorted(ended.items())
+        ]
+        if sorted(ended) != list(range(self.plan.trials)):
+            return
+        best = min(sorted(ended), key=lambda number: self._cost(ended[number]))
+        self.entry.setting = settings[best]
+        if ended[best].status == "finished":
+            self.entry.at_edge = at_edge(self.space, settings, settings[best])
+
+    def _cost(self, ended: TrialResult) -> tuple[float, ...]:
+        """Less is better: what the plan searches for, then the rest for ties."""
+        if ended.value is None:
+            return (math.inf, math.inf, math.inf)
+        score = -ended.value if self.found.task.score.best == "high" else ended.value
+        loss = math.inf if ended.loss is None else ended.loss
+        if self.plan.objective == "score" or ended.steps_to_target is None:
+            return score, loss, 0.0
+        return ended.steps_to_target, score, loss
+
+    def send_heartbeat(self) -> None:
+        if self.search is not None and self.search.running:
+            self.search.send_heartbeat()
+
+    @property
+    def elsewhere(self) -> list[str]:
+        """The trials that other processes have at work, in words."""
+        numbers = [] if self.search is None or self.entry.setting else self.search.elsewhere
+        return [f"trial {n} of {self.method.name} on {self.entry.task}" for n in numbers]
+
+    def release(self) -> None:
+        """Leave the trials that have not ended to others."""
+        if self.search is not None:
+            self.search.leave()

@@ -1,0 +1,80 @@
+"""Which settings a search tries: fixed beforehand, spread evenly over the space.
+
+A trial depends on its number alone and not on how others ended, so that several processes can share
+a search, in any order and at any time, and a search done twice is the same twice.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from scipy.stats import qmc
+
+from badm.bench.method import Choice, Range, Setting, Space
+
+
+def trial_settings(space: Space, trials: int) -> list[Setting]:
+    """``trials`` settings: the middles of equal cells if one thing is searched, else Halton points.
+
+    >>> from badm.bench.method import Range
+    >>> [setting["lr"] for setting in trial_settings({"lr": Range(1e-4, 1e-1)}, 3)]
+    [0.000316, 0.00316, 0.0316]
+    """
+    if not space:
+        return [{} for _ in range(trials)]
+    if len(space) == 1:
+        points = [[(i + 0.5) / trials] for i in range(trials)]
+    else:
+        points = qmc.Halton(len(space), scramble=False).random(trials + 1)[1:].tolist()  # not 0
+    return [
+        {name: value_at(part, u) for (name, part), u in zip(space.items(), point, strict=True)}
+        for point in points
+    ]
+
+
+def value_at(part: Range | Choice, u: float) -> float | str | bool:
+    """The value at ``u`` between 0 and 1; numbers with three digits, for people to read."""
+    if isinstance(part, Choice):
+        chosen: float | str | bool = part.values[
+            min(int(u * len(part.values)), len(part.values) - 1)
+        ]
+        return chosen
+    if part.log:
+        value = math.exp(math.log(part.low) + u * (math.log(part.high) - math.log(part.low)))
+    else:
+        value = part.low + u * (part.high - part.low)
+    return min(max(float(f"{value:.3g}"), part.low), part.high)
+
+
+def for_sum(space: Space, terms: int) -> Space:
+    """The space where a loss is a sum of so many terms, which makes gradients as much longer.
+
+    >>> from badm.bench.method import Range
+    >>> for_sum({"lr": Range(1e-3, 1.0, per_gradient=True), "eps": Range(1e-8, 1e-4)}, 500)["lr"]
+    Range(low=2e-06, high=0.002, log=True, per_gradient=True)
+    """
+    return {
+        name: replace(part, low=part.low / terms, high=part.high / terms)
+        if isinstance(part, Range) and part.per_gradient
+        else part
+        for name, part in space.items()
+    }
+
+
+def at_edge(space: Space, settings: list[Setting], best: Setting) -> list[str]:
+    """What of the best setting is the smallest or largest that was tried: the range may be short.
+
+    >>> from badm.bench.method import Range
+    >>> space = {"lr": Range(1e-4, 1e-1)}
+    >>> at_edge(space, trial_settings(space, 3), {"lr": 0.0316})
+    ['lr']
+    >>> at_edge(space, trial_settings(space, 3), {"lr": 0.00316})
+    []
+    """
+    edges = []
+    for name, part in space.items():
+        tried = {setting[name] for setting in settings}
+        if isinstance(part, Range) and len(tried) > 2 and best[name] in (min(tried), max(tried)):
+            edges.append(name)
+    return edges

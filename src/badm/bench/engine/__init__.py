@@ -1,0 +1,1 @@
+"""One run: training, batches, evaluation, journal, seeds, workers, ranks."""

@@ -1,0 +1,100 @@
+"""Where a run took place: versions, commit, machine, threads; and what it took of memory."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import badm
+from badm.bench.method import package_versions
+
+CHANGED = ", with changes"  # that are not in the commit
+GIT_SECONDS = 20.0  # for git to answer, on a slow disk
+
+
+def environment() -> dict[str, Any]:
+    """What a reader of a result wants to know of the machine; no names of people or hosts.
+
+    >>> sorted(environment())
+    ['commit', 'cores', 'packages', 'platform', 'processor', 'python', 'threads']
+    """
+    return {
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "processor": processor(),
+        "cores": available_cores(),
+        "threads": torch.get_num_threads(),
+        "packages": package_versions(),
+        "commit": commit(),
+    }
+
+
+@cache
+def commit() -> str | None:
+    """The commit of badm that this process runs, if it runs from a checkout and git can say."""
+    return commit_of(Path(badm.__file__).resolve().parent)
+
+
+def commit_of(package: Path) -> str | None:
+    """The commit that a package was checked out at, marked where its source is not as committed.
+
+    A package that is installed may lie in a checkout as well: that of somebody's project.
+    """
+    root = package.parents[1]
+    if package.parent.name != "src" or not (root / ".git").exists():
+        return None
+    command = ["git", "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--", "src"]
+    others = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        said = subprocess.run(
+            command, cwd=root, env=others, capture_output=True, timeout=GIT_SECONDS, check=True
+        ).stdout.decode(errors="replace")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    lines = said.splitlines()
+    named = [line.split()[-1] for line in lines if line.startswith("# branch.oid ")]
+    if not named or not re.fullmatch(r"[0-9a-f]{40,64}", named[0]):  # "(initial)" has none yet
+        return None
+    changed = any(not line.startswith("#") for line in lines)
+    return f"{named[0]}{CHANGED if changed else ''}"
+
+
+def available_cores() -> int:
+    """The cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+@cache
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [text.partition(":")[2].strip() for text in lines if text.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def reset_peak_memory() -> None:
+    """Let the peak start anew, where the system can."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def peak_memory() -> int | None:
+    """The most memory this process had since then, in bytes; None where the system cannot say."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    peaks = [int(text.split()[1]) * 1024 for text in lines if text.startswith("VmHWM")]
+    return peaks[0] if peaks else None

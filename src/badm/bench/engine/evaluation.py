@@ -1,0 +1,103 @@
+"""How good a model is: the task's figures on a split, drawn alike for every method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from reprlib import repr as short
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from badm.bench.engine import seeds
+from badm.bench.engine.task_data import kind
+from badm.bench.errors import TaskError
+from badm.bench.method import Trainer
+from badm.bench.records import artifact_files
+from badm.bench.task import Player, Splits, Task
+from badm.bench.tasks.error_context import method_errors, task_errors
+
+CALIBRATION_BATCHES = 50
+
+
+class Evaluator:
+    """Looks at the model of a run without leaving a trace on it."""
+
+    def __init__(self, task: Task, model: nn.Module, splits: Splits, seed: int) -> None:
+        self.task, self.model, self.splits, self.seed = task, model, splits, seed
+
+    def weights_are_finite(self) -> bool:
+        return all(bool(p.isfinite().all()) for p in self.model.parameters())
+
+    @contextmanager
+    def evaluation_mode(self, trainers: Sequence[Trainer]) -> Iterator[None]:
+        """The model as it is to be judged: evaluation mode, the weights the trainers stand by."""
+        with torch.no_grad(), ExitStack() as stack:
+            for trainer in trainers:
+                with method_errors():
+                    stack.enter_context(trainer.evaluation_weights())
+            self.model.eval()
+            yield
+            self.model.train()
+            with method_errors():
+                stack.close()
+
+    def metrics(self, split: Any) -> dict[str, float]:
+        """What the task reports of a split, checked."""
+        seeds.seed_everything(self.seed, seeds.EVALUATE)
+        with task_errors(self.task, "evaluate"):
+            reported = self.task.evaluate(self.model, split)
+        if not isinstance(reported, Mapping):
+            raise TaskError(
+                f"task {self.task.name}: evaluate must return numbers by name, got {kind(reported)}"
+            )
+        metrics = {name: self._number(name, value) for name, value in reported.items()}
+        if self.task.score.name not in metrics:
+            raise TaskError(
+                f"task {self.task.name}: evaluate must report its score "
+                f"{self.task.score.name!r}, got {', '.join(metrics) or 'nothing'}"
+            )
+        return metrics
+
+    def _number(self, name: Any, value: Any) -> float:
+        try:
+            if isinstance(name, str) and not isinstance(value, (str, bytes)):
+                return float(value)
+        except (TypeError, ValueError, RuntimeError, OverflowError):  # a vector, None, an object
+            pass
+        raise TaskError(
+            f"task {self.task.name}: evaluate must return numbers by name, "
+            f"got {short(value)} for {short(name)}"
+        )
+
+    def artifacts(self) -> Mapping[str, bytes | str]:
+        """What the task shows of the model, checked."""
+        seeds.seed_everything(self.seed, seeds.ARTIFACTS)
+        with task_errors(self.task, "artifacts"):
+            shown = self.task.artifacts(self.model, self.splits)
+        try:
+            return {} if shown is None else artifact_files.check(shown)
+        except artifact_files.BadArtifact as error:
+            raise TaskError(f"task {self.task.name}: artifacts {error}") from None
+
+    def calibrate(self, player: Player) -> None:
+        """Pass training batches through the model, always the same ones.
+
+        Only BatchNorm of the player is to change: what else the model counts or averages as data
+        pass through it, and what the other players do, stays as it is.
+        """
+        norms = [m for m in player.module.modules() if isinstance(m, _BatchNorm)]
+        meant = {id(buffer) for norm in norms for buffer in norm.buffers()}
+        others = [(b, b.clone()) for b in self.model.buffers() if id(b) not in meant]
+        seeds.seed_everything(self.seed, seeds.EVALUATE)
+        self.model.train()
+        train, size = self.splits.train, self.task.batch_size
+        samples = self.task.samples(train)
+        order = seeds.order(samples, self.seed, 0)
+        with torch.no_grad(), task_errors(self.task, "loss"):
+            for first in range(0, min(samples, CALIBRATION_BATCHES * size), size):
+                player.loss(self.model, self.task.batch(train, order[first : first + size]))
+            for buffer, before in others:
+                buffer.copy_(before)

@@ -1,0 +1,118 @@
+"""One run: a method trains the model of a task, unless that has been done.
+
+The result depends on the configuration alone. After a kill at any moment the same call goes on from
+the last checkpoint and ends with the same trajectory, weights and score, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch
+
+from badm.bench import files
+from badm.bench.engine.journal import BadCheckpoint
+from badm.bench.engine.ranks import SINGLE_PROCESS, Ranks
+from badm.bench.engine.training import Interrupted, RunOptions, Training
+from badm.bench.errors import StoreError
+from badm.bench.method import Method
+from badm.bench.records.runs import Run, RunConfig, RunStore
+from badm.bench.task import Task
+from badm.bench.tasks.local_modules import local_imports
+from badm.distributed.ranks import require_same
+
+
+def run(
+    config: RunConfig,
+    task: Task,
+    method: Method,
+    store: RunStore,
+    options: RunOptions | None = None,
+) -> Run:
+    """Do the run, or what is left of it, or read it if it has been done.
+
+    If another process is at it, wait for that one. A run whose method raised is tried again.
+    """
+    finished = run_on_ranks(SINGLE_PROCESS, config, task, method, store, options)
+    assert finished is not None
+    return finished
+
+
+def run_on_ranks(
+    ranks: Ranks,
+    config: RunConfig,
+    task: Task,
+    method: Method,
+    store: RunStore,
+    options: RunOptions | None = None,
+) -> Run | None:
+    """The same as one of several ranks. The first one has the run, the others return nothing."""
+    options, store = options or RunOptions(), store.anchored()
+    _check(ranks, config, method)
+    try:
+        with _locked(config, store, options) if ranks.is_first else nullcontext():
+            finished = None
+            if ranks.is_first:
+                store.remove_partial_files(config)
+                finished = finished_run(config, store, options)
+            if ranks.from_first(finished is not None):
+                return finished
+            try:
+                _train(ranks, config, task, method, store, options)
+            except BadCheckpoint:
+                _train(ranks, config, task, method, store, options)
+            return store.read(config) if ranks.is_first else None
+    except OSError as error:
+        where = error.filename or store.path(config)
+        raise StoreError(f"cannot write {where}: {files.os_error_reason(error)}") from None
+
+
+def _check(ranks: Ranks, config: RunConfig, method: Method) -> None:
+    """As many threads and ranks as the run is filed under, and all ranks for the same run."""
+    threads = torch.get_num_threads()
+    if config.threads != threads:
+        raise ValueError(f"the run is to have {config.threads} threads, and torch has {threads}")
+    wanted = method.ranks(dict(config.setting))
+    if wanted != ranks.size:
+        raise ValueError(f"{config.method} is to have {wanted} ranks, and there are {ranks.size}")
+    require_same([each.to_dict() for each in ranks.all_gather(config)])
+
+
+def _train(
+    ranks: Ranks,
+    config: RunConfig,
+    task: Task,
+    method: Method,
+    store: RunStore,
+    options: RunOptions,
+) -> None:
+    with local_imports(task), Training(config, task, method, store, options, ranks) as training:
+        training.run()
+
+
+@contextmanager
+def _locked(config: RunConfig, store: RunStore, options: RunOptions) -> Iterator[None]:
+    """The run for this process alone, however long another one may be at it."""
+    while True:
+        with store.lock(config, timeout=0.2) as held:
+            if held:
+                yield
+                return
+        if options.should_stop():
+            raise Interrupted
+
+
+def finished_run(config: RunConfig, store: RunStore, options: RunOptions) -> Run | None:
+    """The run if there is nothing left to do."""
+    try:
+        found = store.read(config)
+    except StoreError:
+        store.quarantine(store.path(config))
+        return None
+    if found is None or found.result is None or found.result.status == "failed":
+        return None
+    if options.keep_weights and not store.weights(config).exists():
+        return None if found.result.status == "finished" else found
+    store.checkpoint(config).unlink(missing_ok=True)
+    return found

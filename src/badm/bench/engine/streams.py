@@ -1,0 +1,80 @@
+"""What the code of a task prints, reads and where it goes, kept apart from the command."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+
+
+@contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """What is printed inside goes to stderr, also by programs and C code: stdout is for results.
+
+    There is nothing to read on stdin, unless that is a terminal, on which people debug; and
+    afterwards the working directory is the one from before.
+    """
+    folder = os.getcwd()
+    with redirect_stdout(sys.stderr), _as(STDOUT, STDERR), _without_input():
+        try:
+            yield
+        finally:
+            with suppress(FileNotFoundError):  # removed meanwhile
+                os.chdir(folder)
+
+
+def leave_to_the_parent() -> None:
+    """The same for good, in a process whose parent has the terminal."""
+    os.dup2(STDERR, STDOUT)
+    sys.stdout = sys.stderr  # which takes any character, whatever the terminal can show
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, STDIN)
+    os.close(nothing)
+
+
+@contextmanager
+def _without_input() -> Iterator[None]:
+    if _is_terminal(STDIN):
+        yield
+        return
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    try:
+        with _as(STDIN, nothing):
+            yield
+    finally:
+        os.close(nothing)
+
+
+@contextmanager
+def _as(number: int, other: int) -> Iterator[None]:
+    """Let a file descriptor be another one for a while; one that is closed stays as it is."""
+    try:
+        before = os.dup(number)
+    except OSError:
+        yield
+        return
+    try:
+        with suppress(OSError):  # the other is closed
+            os.dup2(other, number)
+        yield
+    finally:
+        _flush()
+        os.dup2(before, number)
+        os.close(before)
+
+
+def _flush() -> None:
+    """Let C code print what it has in its buffers."""
+    if os.name == "posix":
+        ctypes.CDLL(None).fflush(None)
+
+
+def _is_terminal(number: int) -> bool:
+    try:
+        return os.isatty(number)
+    except OSError:
+        return False

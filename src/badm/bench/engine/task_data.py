@@ -1,0 +1,118 @@
+"""What a task gives the engine, checked, and what of it is written into the files of its runs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import lru_cache
+from reprlib import repr as short
+from typing import Any
+
+from torch import nn
+
+from badm.bench.engine import seeds
+from badm.bench.errors import TaskError
+from badm.bench.method import trainable_parameters
+from badm.bench.task import Player, Splits, Task
+from badm.bench.tasks.error_context import task_errors
+
+
+@lru_cache(maxsize=2)  # a stage and the one before
+def load_splits(task: Task) -> Splits:
+    """The data of a task, loaded once in a process."""
+    seeds.seed_everything(0, seeds.DATA)
+    with task_errors(task, "data"):
+        splits = task.data()
+    if not isinstance(splits, Splits):
+        raise TaskError(f"task {task.name}: data must return Splits, got {kind(splits)}")
+    if not isinstance(splits.synthetic, bool):
+        raise TaskError(
+            f"task {task.name}: synthetic of its data must be True or False, "
+            f"got {short(splits.synthetic)}"
+        )
+    notes = splits.notes
+    if not isinstance(notes, (tuple, list)) or not all(isinstance(n, str) for n in notes):
+        raise TaskError(f"task {task.name}: notes of its data must be texts, got {short(notes)}")
+    return splits
+
+
+def samples_of(task: Task, splits: Splits) -> int:
+    """How many samples there are to train with; no split may be empty."""
+    with task_errors(task, "samples"):
+        samples = task.samples(splits.train)
+    if isinstance(samples, bool) or not isinstance(samples, int):
+        raise TaskError(f"task {task.name}: samples must return a whole number, got {samples!r}")
+    empty = {
+        "training": samples < 1,
+        "validation": _is_empty(task, splits.validation),
+        "test": _is_empty(task, splits.test),
+    }
+    for name in filter(empty.get, empty):
+        raise TaskError(f"task {task.name}: the {name} split has no samples")
+    return samples
+
+
+def _is_empty(task: Task, split: Any) -> bool:
+    """Whether a split has tensors, but no samples; one that a task does not use may be anything."""
+    if type(task).samples is not Task.samples:
+        return False
+    try:
+        return task.samples(split) == 0
+    except TypeError:
+        return False
+
+
+def model_of(task: Task, splits: Splits) -> nn.Module:
+    """A new model, with something to train."""
+    with task_errors(task, "model"):
+        model = task.model(splits)
+    if not isinstance(model, nn.Module):
+        raise TaskError(f"task {task.name}: model must return a torch.nn.Module, got {kind(model)}")
+    if not trainable_parameters(model):
+        raise TaskError(f"task {task.name}: its model must have parameters that require gradients")
+    return model
+
+
+def players_of(task: Task, model: nn.Module) -> list[Player]:
+    """Who trains what: at least one player, each with something to train."""
+    with task_errors(task, "players"):
+        players = task.players(model)
+    if not isinstance(players, (list, tuple)) or not players:
+        raise TaskError(f"task {task.name}: players must return a list of Player, got {players!r}")
+    for player in players:
+        if not isinstance(player, Player):
+            raise TaskError(
+                f"task {task.name}: players must return a list of Player, got {kind(player)} in it"
+            )
+        if not isinstance(player.module, nn.Module) or not trainable_parameters(player.module):
+            raise TaskError(
+                f"task {task.name}: player {player.name!r} must have a module with parameters that "
+                f"require gradients, got {kind(player.module)}"
+            )
+    names = [player.name for player in players]
+    if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
+        raise TaskError(f"task {task.name}: its players must have different names, got {names}")
+    return list(players)
+
+
+def kind(value: object) -> str:
+    """What a value is, for messages.
+
+    >>> kind(None), kind([1])
+    ('None', 'list')
+    """
+    return "None" if value is None else type(value).__name__
+
+
+def task_facts(task: Task, splits: Splits) -> dict[str, Any]:
+    """What a report says of the task, so that it needs the run files only."""
+    return {
+        "description": task.description,
+        "score": asdict(task.score),
+        "batch_size": task.batch_size,
+        "sub_batch_size": task.sub_batch_size,
+        "gradients": task.gradients,
+        "reduction": task.reduction,
+        "keep": task.keep,
+        "synthetic": splits.synthetic,
+        "notes": list(splits.notes),
+    }

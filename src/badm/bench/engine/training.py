@@ -1,0 +1,421 @@
+"""A run at work: a method trains the model of a task. The only place where the two meet.
+
+The trajectory is written while it is measured, a checkpoint every so often.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from badm.bench.engine import seeds
+from badm.bench.engine.batches import BatchSampler
+from badm.bench.engine.environment import environment, peak_memory, reset_peak_memory
+from badm.bench.engine.evaluation import Evaluator
+from badm.bench.engine.journal import BadCheckpoint, RankJournal, RunJournal
+from badm.bench.engine.ranks import SINGLE_PROCESS, Ranks
+from badm.bench.engine.step_batch import TaskStepBatch
+from badm.bench.engine.task_data import (
+    kind,
+    load_splits,
+    model_of,
+    players_of,
+    samples_of,
+    task_facts,
+)
+from badm.bench.engine.tensors import digest, tensor_bytes
+from badm.bench.errors import MethodError, StoreError, TaskError
+from badm.bench.files import load_tensors, save_tensors
+from badm.bench.method import CannotTrain, Method, Trainer, TrainingSetup
+from badm.bench.records import schema
+from badm.bench.records.runs import RunConfig, RunResult, RunStatus, RunStore, TrajectoryPoint
+from badm.bench.records.schema import Amount, Count, Measured
+from badm.bench.task import Player, Task
+from badm.bench.tasks.data_identity import identity
+from badm.bench.tasks.error_context import method_errors, task_errors
+
+SCHEDULES: dict[str, Callable[[float], float]] = {  # of the part of all steps that is done
+    "constant": lambda done: 1.0,
+    "linear": lambda done: 1 - done,
+    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
+}
+LOSS_POINTS = 200  # of the training loss, in a trajectory
+
+
+class Interrupted(Exception):
+    """The run was asked to stop and has written a checkpoint."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run is carried out; nothing here changes its result."""
+
+    checkpoint_seconds: float = 20.0
+    keep_weights: bool = False
+    on_step: Callable[[int, float], None] = lambda step, loss: None
+    should_stop: Callable[[], bool] = lambda: False
+    # Around all of a run that looks at `stop`: what would end it at once waits until it has.
+    hold: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+@dataclass
+class TrainingState:
+    """What a checkpoint holds beside the weights of model and trainers."""
+
+    step: Count = 0
+    seconds: Amount = 0.0
+    gradients: list[Amount] = field(default_factory=list)  # by player
+    loss_sums: list[Measured] = field(default_factory=list)  # since the last point
+    loss_steps: Count = 0
+    best: dict[str, Measured] | None = None  # figures of the weights that are kept
+    last: dict[str, Measured] | None = None  # of the last reading
+    peak_bytes: Count = 0
+
+
+class Training:
+    """Everything a run holds while it is at work.
+
+    Each rank has its own, with its own part of the data. The first judges the model and
+    writes things down; whatever decides how the run goes on, all ranks decide together.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        task: Task,
+        method: Method,
+        store: RunStore,
+        options: RunOptions,
+        ranks: Ranks = SINGLE_PROCESS,
+    ) -> None:
+        self.config, self.task, self.store, self.options = config, task, store, options
+        self.ranks = ranks
+        self.journal = (
+            RunJournal(config, store) if ranks.is_first else RankJournal(config, store, ranks.rank)
+        )
+        reset_peak_memory()
+
+        self.splits = load_splits(task)
+        if config.data and identity(task) != config.data:
+            raise TaskError(f"task {task.name}: its data files have been changed meanwhile")
+        seeds.seed_everything(config.seed, seeds.MODEL)
+        self.model = model_of(task, self.splits)
+        players = players_of(task, self.model)
+        self.samples = samples_of(task, self.splits)
+        self.sampler = self._make_sampler()
+        self.evaluator = Evaluator(task, self.model, self.splits, config.seed)
+        self.step_batches = [TaskStepBatch(task, self.model, player) for player in players]
+        self.trainers: list[Trainer] = []
+        self.cannot_start: tuple[RunStatus, str] | None = None
+        self._load_pretrained()
+        try:
+            with method_errors():
+                self.trainers = [
+                    method.build(self._problem(player), dict(config.setting)) for player in players
+                ]
+        except CannotTrain as error:
+            self.cannot_start = "cannot", str(error)
+        except MethodError as error:
+            self.cannot_start = "failed", str(error)
+        self.cannot_start = next(filter(None, ranks.all_gather(self.cannot_start)), None)
+        self.state = TrainingState(gradients=[0.0] * len(players), loss_sums=[0.0] * len(players))
+        self.kept: dict[str, Tensor] = {}
+        # Ranks stop for each other no more often than they have to, and write nothing in between.
+        self.sync_every = 1 if ranks.size == 1 else task.evaluate_every
+        self.log_every = (
+            max(1, config.steps // LOSS_POINTS) if ranks.size == 1 else task.evaluate_every
+        )
+        self.artifacts_at = {max(1, round(part * config.steps)) for part in task.artifacts_at}
+
+    def _problem(self, player: Player) -> TrainingSetup:
+        def supervised() -> tuple[Tensor, Tensor] | None:
+            with task_errors(self.task, "supervised"):
+                return self.task.supervised(self.splits.train)
+
+        return TrainingSetup(
+            player.module,
+            self.config.steps,
+            self.sampler.num_batches,
+            supervised,
+            partial(self.evaluator.calibrate, player),
+            self.sampler.rank_samples,
+        )
+
+    def _make_sampler(self) -> BatchSampler:
+        labels = None
+        if self.config.setting.get("shards") == "labels":
+            with task_errors(self.task, "sample_labels"):
+                labels = self.task.sample_labels(self.splits.train)
+            if labels is None:
+                raise TaskError(f"task {self.task.name} has no labels to part its samples by")
+        return BatchSampler(
+            self.samples,
+            self.task.batch_size,
+            self.task.order,
+            self.config.seed,
+            self.ranks,
+            labels,
+        )
+
+    def _load_pretrained(self) -> None:
+        """Start from the weights of the stage before."""
+        before = self.config.after
+        if before is None:
+            return
+        path, earlier = self.store.weights(before), self.store.read(before)
+        if not path.exists():
+            result = earlier.result if earlier else None
+            how = f"{result.status}: {result.message}" if result else "left no weights"
+            self.cannot_start = "failed", f"{before.task}, the stage before, {how}"
+            return
+        try:
+            weights = load_tensors(path)
+        except Exception as error:  # whatever a damaged file makes torch.load raise
+            aside = self.store.quarantine(path)
+            raise StoreError(
+                f"{path}: damaged, now {aside.name}; the same command makes it anew"
+            ) from error
+        with task_errors(self.task, "load_pretrained"), torch.no_grad():
+            self.task.load_pretrained(self.model, weights)
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.journal.close()
+
+    def run(self) -> None:
+        """From the checkpoint, or the beginning, to the result."""
+        with self.options.hold():
+            self._go()
+
+    def _go(self) -> None:
+        resumed = not self.cannot_start and self._resume()
+        if not resumed:
+            self.journal.begin(environment(), task_facts(self.task, self.splits))
+        try:
+            self._end(*(self.cannot_start or self._train(resumed)))
+        except MethodError as error:  # the comparison goes on without it
+            self._end("failed", str(error))
+
+    def _train(self, resumed: bool) -> tuple[RunStatus, str]:
+        """All steps that are left; how it ended."""
+        if not resumed and not self.ranks.all(self._evaluate()):
+            return "diverged", "the score is not a number before the first step"
+        saved, trouble = time.monotonic(), ""
+        while self.state.step < self.config.steps:
+            if self._is_sync_step and self.ranks.any(self.options.should_stop()):
+                self._checkpoint()
+                raise Interrupted
+            found = self._try_step()
+            trouble = trouble or found
+            if not self._is_sync_step:
+                continue
+            trouble = next(filter(None, self.ranks.all_gather(trouble)), "")
+            if trouble:
+                return "diverged", trouble
+            if not self.ranks.all(self._record()):
+                return "diverged", f"no finite score at step {self.state.step}"
+            if self.ranks.from_first(time.monotonic() - saved >= self.options.checkpoint_seconds):
+                self._checkpoint()
+                saved = time.monotonic()
+        return "finished", self._warning()
+
+    @property
+    def _is_sync_step(self) -> bool:
+        """Whether this is a step at which the ranks stop for each other; alone every step is."""
+        return self._is_due(self.sync_every)
+
+    def _try_step(self) -> str:
+        """A step; what is wrong after it, if anything is."""
+        try:
+            losses = self._step()
+        except TaskError:
+            if self.evaluator.weights_are_finite():
+                raise
+            return f"weights that are no numbers at step {self.state.step}"
+        self.options.on_step(self.state.step, losses[0])
+        wrong = [loss for loss in losses if not math.isfinite(loss)]
+        return f"the loss is {wrong[0]} at step {self.state.step}" if wrong else ""
+
+    def _warning(self) -> str:
+        if self.state.last is None:  # a rank that judges nothing
+            return ""
+        with task_errors(self.task, "warning"):
+            remark = self.task.warning(self.state.last)
+        if not isinstance(remark, str):
+            raise TaskError(f"task {self.task.name}: remark must return a text, got {kind(remark)}")
+        return remark
+
+    def _step(self) -> list[float]:
+        """One step of every player; their losses."""
+        k = self.state.step = self.state.step + 1
+        factor = SCHEDULES[self.config.schedule]((k - 1) / self.config.steps)
+        began = time.perf_counter()
+        indices, share = self.sampler.at_step(k)
+        if self.task.reduction == "sum" and share:  # of sums the ranks want the sum
+            share = float(self.ranks.size)
+        self.model.train()
+        losses = []
+        for number, (trainer, work) in enumerate(
+            zip(self.trainers, self.step_batches, strict=True)
+        ):
+            seeds.seed_everything(self.config.seed, seeds.STEP, k, number, self.ranks.rank)
+            with task_errors(self.task, "batch"):
+                batch = self.task.batch(self.splits.train, indices)
+            work.begin(batch, len(indices), factor, share)
+            with method_errors():
+                losses.append(trainer.step(work))
+            self.state.gradients[number] = work.gradients
+        with task_errors(self.task, "after_step"), torch.no_grad():
+            self.task.after_step(self.model)
+        self.state.seconds += time.perf_counter() - began
+        for number, loss in enumerate(losses):
+            self.state.loss_sums[number] += loss
+        self.state.loss_steps += 1
+        return losses
+
+    def _record(self) -> bool:
+        """Write what is due after a step; false if there is no finite score."""
+        state = self.state
+        if self._is_due(self.log_every):
+            names = [work.player.name for work in self.step_batches]
+            means = self.ranks.mean([total / state.loss_steps for total in state.loss_sums])
+            self.journal.write(
+                TrajectoryPoint(*self._progress(), losses=dict(zip(names, means, strict=True)))
+            )
+            state.loss_sums, state.loss_steps = [0.0] * len(means), 0
+        if self._is_due(self.task.evaluate_every) and not self._evaluate():
+            return False
+        if state.step in self.artifacts_at and self.ranks.is_first:
+            with self.evaluator.evaluation_mode(self.trainers):
+                shown = self.evaluator.artifacts()
+            if shown:
+                files = self.journal.save_artifacts(state.step, shown)
+                self.journal.write(TrajectoryPoint(*self._progress(), exhibits=files))
+        return True
+
+    def _is_due(self, every: int) -> bool:
+        return self.state.step % every == 0 or self.state.step == self.config.steps
+
+    def _progress(self) -> tuple[int, float, float]:
+        # Sixths and tenths of gradients do not add up to whole ones exactly.
+        gradients = round(sum(self.state.gradients), 6)
+        return self.state.step, round(self.state.seconds, 6), gradients
+
+    def _evaluate(self) -> bool:
+        """Read the validation split and keep the weights if they are the best so far."""
+        if not self.ranks.is_first:
+            return True
+        if not self.evaluator.weights_are_finite():
+            return False
+        score = self.task.score
+        with self.evaluator.evaluation_mode(self.trainers):
+            metrics = self.evaluator.metrics(self.splits.validation)
+            value = metrics[score.name]
+            if not math.isfinite(value):
+                return False
+            self.state.last = metrics
+            best = self.state.best
+            if best is None or self.task.keep == "last" or score.is_better(value, best[score.name]):
+                self.state.best = metrics
+                self.kept = {name: t.clone() for name, t in self.model.state_dict().items()}
+        self.journal.write(TrajectoryPoint(*self._progress(), validation=metrics))
+        return True
+
+    def _checkpoint(self) -> None:
+        self.state.peak_bytes = max(self.state.peak_bytes, peak_memory() or 0)
+        with method_errors():
+            trainers = [trainer.state_dict() for trainer in self.trainers]
+        content = {
+            "state": asdict(self.state),
+            "model": self.model.state_dict(),
+            "trainers": trainers,
+            "kept": self.kept,
+        }
+        # That of the first rank makes it valid: it is written when those of all others are there,
+        # and theirs from before are kept until it is.
+        if not self.ranks.is_first:
+            self.journal.checkpoint(content)
+        self.ranks.barrier()
+        if self.ranks.is_first:
+            self.journal.checkpoint(content)
+        self.ranks.barrier()
+        self.journal.prune(self.state.step)
+
+    def _resume(self) -> bool:
+        """Go back to the checkpoint, if there is one: all ranks to the same, or none to any."""
+        resumed, bad = False, None
+        try:
+            resumed = self.ranks.is_first and self.journal.resume(self._restore)
+        except BadCheckpoint as error:
+            bad = error
+        step = self.ranks.from_first(self.state.step if resumed else 0)
+        try:
+            if step and not self.ranks.is_first:
+                resumed = self.journal.resume(self._restore, step)
+        except BadCheckpoint as error:
+            bad = error
+        if self.ranks.any(bad is not None):
+            self.journal.discard_checkpoint()
+            raise BadCheckpoint from bad
+        return resumed
+
+    def _restore(self, saved: Mapping[str, Any]) -> None:
+        self.state, self.kept = schema.build(TrainingState, saved["state"]), saved["kept"]
+        if self.state.step > self.config.steps:
+            raise ValueError(f"step {self.state.step} of {self.config.steps}")
+        if len(self.state.loss_sums) != len(self.step_batches):
+            raise ValueError("the state is of other players")
+        if self.ranks.is_first:  # whatever the run ends with has to fit as well
+            self.model.load_state_dict(self.kept)
+        self.model.load_state_dict(saved["model"])
+        for trainer, trainer_state in zip(self.trainers, saved["trainers"], strict=True):
+            with method_errors():
+                trainer.load_state_dict(trainer_state)
+        for work, gradients in zip(self.step_batches, self.state.gradients, strict=True):
+            work.gradients = gradients
+
+    def _end(self, status: RunStatus, message: str = "") -> None:
+        """Read the test split if that is due, and write the result."""
+        if not self.ranks.is_first:
+            return self.journal.prune(None)
+        state, metrics, held = self.state, None, None
+        weights = digest(self.model.state_dict())
+        if status == "finished":
+            self.model.load_state_dict(self.kept)
+            if self.config.test:
+                with self.evaluator.evaluation_mode([]):
+                    metrics = self.evaluator.metrics(self.splits.test)
+                if not math.isfinite(metrics[self.task.score.name]):
+                    status, message = "diverged", "no finite score on the test split"
+            if self.options.keep_weights:
+                save_tensors(self.store.weights(self.config), self.kept)
+        if status != "failed":  # a method that has may do so again
+            with method_errors():
+                held = sum(tensor_bytes(trainer.state_dict()) for trainer in self.trainers)
+        step, seconds, gradients = self._progress()
+        self.journal.end(
+            RunResult(
+                status,
+                step,
+                message,
+                score=state.best[self.task.score.name] if state.best else None,
+                validation=state.best,
+                test=metrics,
+                seconds=seconds,
+                gradients=gradients,
+                weights=weights,
+                kept=digest(self.kept),
+                peak_bytes=max(state.peak_bytes, peak_memory() or 0) or None,
+                state_bytes=held,
+            )
+        )

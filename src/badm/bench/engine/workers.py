@@ -1,0 +1,289 @@
+"""Runs side by side: processes that each do one run at a time, with a fixed number of threads."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from types import TracebackType
+from typing import Any
+
+from badm.bench.engine.streams import leave_to_the_parent
+from badm.bench.errors import StoreError, TaskError
+from badm.bench.records.runs import RunConfig, RunStore
+from badm.bench.task import Scale
+from badm.lifetime import end_with_parent, how_it_ended
+from badm.stopping import Stopped, Wish, asked, held, signals
+
+REPORT_SECONDS = 0.1  # between two words of a worker on how far it is
+SHUTDOWN_SECONDS = 15.0  # for workers to write their checkpoints when asked to stop
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be done, and by what source its task is found."""
+
+    source: str
+    scale: Scale
+    config: RunConfig
+    keep_weights: bool = False
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    job: Job
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    """The run has ended and is in the store."""
+
+    job: Job
+
+
+@dataclass(frozen=True)
+class WorkerDied:
+    """The process of a run or one of its ranks has died; started again, the run goes on."""
+
+    job: Job
+    reason: str
+
+
+@dataclass(frozen=True)
+class RunBroken:
+    """The run cannot go on, nor can others like it: an error of the task or of the store."""
+
+    job: Job
+    error: Exception
+
+
+WorkerEvent = RunProgress | RunFinished | WorkerDied | RunBroken
+
+
+class Workers:
+    """A fixed number of processes. To be used in a ``with`` block, which ends them."""
+
+    def __init__(
+        self, count: int, store: RunStore, *, threads: int = 1, checkpoint_seconds: float = 20.0
+    ) -> None:
+        self.context = multiprocessing.get_context("spawn")
+        # Not an Event: that has a lock, which a worker that is killed may hold for ever.
+        self.stopping = self.context.RawValue("b", 0)
+        folder = str(store.anchored().folder)
+        self.arguments = (folder, threads, checkpoint_seconds, self.stopping)
+        self.idle: list[_Worker] = []
+        self.busy: dict[Connection[Any, Any], tuple[_Worker, Job]] = {}
+        self.count = count
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def free(self) -> int:
+        """How many jobs could be started now."""
+        return self.count - len(self.busy)
+
+    def start(self, job: Job) -> None:
+        while self.idle:
+            worker = self.idle.pop()
+            try:
+                worker.pipe.send(job)
+                break
+            except OSError:  # it was killed while it had nothing to do
+                worker.end()
+        else:
+            worker = _Worker(self.context, self.arguments)
+            worker.pipe.send(job)
+        self.busy[worker.pipe] = worker, job
+
+    def events(self, seconds: float) -> list[WorkerEvent]:
+        """What happened, or nothing if nothing did for so many seconds."""
+        events: list[WorkerEvent] = []
+        for pipe in wait(list(self.busy), seconds):
+            assert isinstance(pipe, Connection)
+            worker, job = self.busy[pipe]
+            try:
+                kind, content = pipe.recv()
+            except (EOFError, OSError):  # at the end of a word, or in the middle of one
+                del self.busy[pipe]
+                events.append(WorkerDied(job, worker.end()))
+                continue
+            if kind == "progress":
+                events.append(RunProgress(job, *content))
+                continue
+            del self.busy[pipe]
+            self.idle.append(worker)
+            events.append(_event_of(job, kind, content))
+        return events
+
+    def stop(self) -> None:
+        """Let every run write a checkpoint, then end the processes; after Ctrl-C end them now."""
+        self.stopping.value = 1
+        deadline = time.monotonic() + SHUTDOWN_SECONDS
+        try:
+            while self.busy and time.monotonic() < deadline:
+                self.events(0.1)
+        except KeyboardInterrupt:
+            pass
+        for worker, _ in self.busy.values():
+            worker.process.kill()
+        for worker in [*self.idle, *(worker for worker, _ in self.busy.values())]:
+            worker.end()
+        self.idle, self.busy = [], {}
+
+
+def _event_of(job: Job, kind: str, content: Any) -> WorkerEvent:
+    if kind == "finished":
+        return RunFinished(job)
+    return WorkerDied(job, content) if kind == "died" else RunBroken(job, content)
+
+
+class _Worker:
+    """A process and the pipe to it."""
+
+    def __init__(self, context: Any, arguments: tuple[Any, ...]) -> None:
+        self.pipe, theirs = context.Pipe()
+        self.process: SpawnProcess = context.Process(
+            target=_worker_main, args=(theirs, *arguments), daemon=True
+        )
+        with _sigint_blocked():
+            self.process.start()
+        theirs.close()  # so that the pipe ends with the process
+
+    def end(self) -> str:
+        """End the process; how it ended."""
+        self.pipe.close()
+        self.process.join(timeout=2)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        return how_it_ended(self.process.exitcode or 0)
+
+
+@contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """Start a process that Ctrl-C does not reach, not even before its first line."""
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # it would unblock the signal when it starts itself
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _worker_main(
+    pipe: Connection[Any, Any],
+    folder: str,
+    threads: int,
+    checkpoint_seconds: float,
+    stopping: Any,
+) -> None:
+    """The life of a worker: a job, a run, a word; until the pipe is closed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    end_with_parent(parent.pid)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent that decides
+    leave_to_the_parent()
+    try:
+        with signals([signal.SIGTERM]):
+            _do_jobs(pipe, folder, threads, checkpoint_seconds, stopping)
+    except Stopped:  # with a checkpoint, if there was a run: now the signal may do what it does
+        signal.raise_signal(signal.SIGTERM)
+
+
+def _do_jobs(
+    pipe: Connection[Any, Any],
+    folder: str,
+    threads: int,
+    checkpoint_seconds: float,
+    stopping: Any,
+) -> None:
+    try:
+        job = pipe.recv()
+        try:
+            do = _job_runner(RunStore(folder), threads, checkpoint_seconds, stopping)
+        except Exception as error:
+            return pipe.send(_broken_message(error))
+        while True:
+            pipe.send(do(job, pipe))
+            job = pipe.recv()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # the parent has gone
+
+
+def _job_runner(
+    store: RunStore, threads: int, checkpoint_seconds: float, stopping: Any
+) -> Callable[[Job, Connection[Any, Any]], tuple[str, Any]]:
+    import torch
+
+    from badm.bench import methods, tasks
+    from badm.bench.engine.launcher import run_or_launch
+    from badm.bench.engine.training import Interrupted, RunOptions
+    from badm.distributed.ranks import RankLostError
+
+    torch.set_num_threads(threads)
+    found: dict[tuple[str, Scale], tasks.FoundTask] = {}
+    wish = Wish(lambda: bool(stopping.value))
+
+    def stop() -> bool:
+        return asked() or wish.asked()
+
+    @contextmanager
+    def hold() -> Iterator[None]:
+        with held(), wish.held():
+            yield
+
+    def do(job: Job, pipe: Connection[Any, Any]) -> tuple[str, Any]:
+        told = 0.0
+
+        def watch(step: int, loss: float) -> None:
+            nonlocal told
+            if time.monotonic() - told >= REPORT_SECONDS:
+                told = time.monotonic()
+                with suppress(OSError):  # the parent has gone, and this process will be
+                    pipe.send(("progress", (step, loss)))
+
+        where = job.source, job.scale
+        try:
+            if where not in found:
+                found[where] = tasks.find(*where)
+            found[where].confirm(job.config)
+            options = RunOptions(checkpoint_seconds, job.keep_weights, watch, stop, hold)
+            method = methods.find(job.config.method)
+            run_or_launch(found[where], job.config, method, store, options)
+        except Interrupted:
+            if asked():  # it is this process that is to end
+                raise Stopped from None
+            return "interrupted", Interrupted()
+        except RankLostError as error:
+            return "died", str(error)
+        except (Exception, SystemExit) as error:
+            return _broken_message(error)
+        return "finished", None
+
+    return do
+
+
+def _broken_message(error: BaseException) -> tuple[str, Exception]:
+    """Without its frames, which do not travel."""
+    if isinstance(error, (TaskError, StoreError)):
+        return "broken", type(error)(str(error))
+    told = "".join(traceback.format_exception(error))
+    return "broken", RuntimeError(f"a fault of badm itself:\n{told}")

@@ -1,0 +1,323 @@
+"""A folder of plain files, one for each run, that several processes may write to.
+
+A run file has one JSON object in a line: first what the run is and where it ran, then its
+trajectory as it is measured, at last the result. A file without a result belongs to a run that has
+not ended. Beside it lie, while it is at work, a checkpoint, and, if they are wanted by a later
+stage, the weights. Whatever is damaged or not ours is named and left as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import reprlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from filelock import FileLock, Timeout
+
+from badm.bench import files
+from badm.bench.errors import StoreError
+from badm.bench.files import os_error_reason
+from badm.bench.records import schema
+from badm.bench.records.json_values import finite_or_none
+from badm.bench.records.schema import Amount, Count
+
+SCHEMA = 1
+# To be raised by whatever changes the results of all methods: seeds, batches, schedules.
+ENGINE = 1
+RUN_BYTES = 100_000_000  # of a run file or a record; a trajectory of 100,000 points has a sixth
+NAN = float("nan")
+
+RunStatus = Literal["finished", "diverged", "failed", "cannot"]
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """All that the result of a run depends on.
+
+    >>> a = RunConfig("digits", "1", "cpu", 300, "adam", {"lr": 1e-3}, seed=0)
+    >>> b = RunConfig("digits", "1", "cpu", 300, "adam", {"lr": 2e-3}, seed=0)
+    >>> len(a.key), a.key == b.key
+    (16, False)
+    """
+
+    task: str
+    task_version: str
+    scale: str
+    steps: int
+    method: str
+    setting: Mapping[str, Any]
+    seed: int
+    schedule: str = "constant"
+    test: bool = True  # whether the test split is read at the end; never in a search
+    after: RunConfig | None = None  # the run whose weights this one starts from
+    # Older run files have none of these. The defaults are what they say, and are in no key.
+    method_version: str = ""  # of its code and of the package that has it; not known of older runs
+    data: str = ""  # what tells the data files from others; nothing where there are none
+    threads: int = 1
+    engine: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value in dict(self.setting).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{name} of {self.method} must be a finite number, got {value}")
+            if isinstance(value, str) and value != value.encode(errors="replace").decode():
+                raise ValueError(f"{name} of {self.method} must be text, got {value!r}")
+
+    @property
+    def key(self) -> str:
+        text = json.dumps({"schema": SCHEMA, **_without_defaults(self.to_dict())}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> RunConfig:
+        after = plain["after"]
+        return cls(**{**plain, "after": None if after is None else cls.from_dict(after)})
+
+
+_LATER = {"method_version": "", "data": "", "threads": 1, "engine": 1}
+
+
+def _without_defaults(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration without what older run files do not say, so that their keys stay theirs."""
+    told = {k: v for k, v in config.items() if k not in _LATER or v != _LATER[k]}
+    return {**told, "after": config["after"] and _without_defaults(config["after"])}
+
+
+@dataclass(frozen=True)
+class TrajectoryPoint:
+    """A line of the trajectory."""
+
+    step: Count
+    seconds: Amount  # spent in training so far; the one figure that two equal runs differ in
+    gradients: Amount  # of batches, taken so far
+    # By player, mean since the point before; a number that JSON cannot hold is read as None.
+    losses: Mapping[str, float | None] | None = None
+    validation: Mapping[str, float | None] | None = None
+    exhibits: Mapping[str, str] | None = None  # file by title
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended. ``weights`` and ``kept`` are digests: equal weights have equal ones."""
+
+    status: RunStatus
+    step: Count
+    message: str = ""
+    score: float | None = None  # on the validation split, of the weights that were kept
+    validation: Mapping[str, float | None] | None = None
+    test: Mapping[str, float | None] | None = None
+    seconds: Amount = 0.0
+    gradients: Amount = 0.0
+    weights: str = ""
+    kept: str = ""
+    peak_bytes: Count | None = None
+    state_bytes: Count | None = None
+
+
+class Facts(TypedDict):
+    """What a report wants to know of a task beside its record; there may be more."""
+
+    synthetic: bool
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run file holds; no result means that the run has not ended."""
+
+    path: Path
+    config: RunConfig
+    environment: dict[str, Any]
+    facts: Facts
+    points: list[TrajectoryPoint] = field(default_factory=list)
+    result: RunResult | None = None
+
+    def validation_curve(self, metric: str, at: str = "step") -> tuple[list[float], list[float]]:
+        """When the validation split was read, in steps, seconds or gradients; and a figure of it.
+
+        What the file has instead of a number that JSON cannot hold is NaN again.
+        """
+        read = [(getattr(p, at), p.validation) for p in self.points if p.validation is not None]
+        values = [validation.get(metric) for _, validation in read]
+        return [when for when, _ in read], [NAN if v is None else v for v in values]
+
+
+class RunStore:
+    """The runs in a folder, which is made if it does not exist."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / ".locks").mkdir(exist_ok=True)
+            probe = self.folder / ".locks" / f"probe-{os.getpid()}"
+            probe.write_bytes(b"")
+            probe.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write to the folder {self.folder}: {os_error_reason(error)}"
+            ) from None
+
+    def anchored(self) -> RunStore:
+        """The same folder, wherever the code of a task goes with ``os.chdir``."""
+        same = copy(self)
+        same.folder = self.folder.absolute()
+        return same
+
+    def path(self, config: RunConfig) -> Path:
+        """Where the run is or will be."""
+        name = f"{config.method}-seed{config.seed}-{config.key}.jsonl"
+        return self.folder / config.task / name
+
+    def checkpoint(self, config: RunConfig) -> Path:
+        return self.path(config).with_suffix(".checkpoint")
+
+    def weights(self, config: RunConfig) -> Path:
+        return self.path(config).with_suffix(".weights")
+
+    def artifacts(self, config: RunConfig) -> Path:
+        return self.path(config).with_suffix(".exhibits")
+
+    def read(self, config: RunConfig) -> Run | None:
+        """The run, ended or not; ``None`` if there is none, ``StoreError`` if it is damaged."""
+        path = self.path(config)
+        return read_run(path) if path.exists() else None
+
+    def read_all(self) -> tuple[list[Run], list[str]]:
+        """All runs in the folder, and a sentence for each file that is not one."""
+        found, problems = [], []
+        for path in sorted(self.folder.glob("*/*.jsonl")):
+            try:
+                found.append(read_run(path))
+            except StoreError as error:
+                problems.append(str(error))
+        return found, problems
+
+    def remove_partial_files(self, config: RunConfig) -> None:
+        """Remove what a process left half written when it was killed; for who holds the run."""
+        path = self.path(config)
+        left = path.parent.glob(f"{path.stem}.*.part*")
+        for part in [*left, *self.artifacts(config).glob("*.part*")]:
+            part.unlink(missing_ok=True)
+
+    def quarantine(self, path: Path) -> Path:
+        """Rename a file that cannot be used, so that nothing is lost and its place is free."""
+        number = 1
+        while (renamed := path.with_name(f"{path.name}.damaged{number}")).exists():
+            number += 1
+        path.rename(renamed)
+        return renamed
+
+    @contextmanager
+    def lock(self, config: RunConfig, *, timeout: float) -> Iterator[bool]:
+        """Hold a run for this process; false if another one has it for so many seconds.
+
+        The lock ends with the process, however that ends.
+        """
+        lock = FileLock(self.folder / ".locks" / config.key)
+        try:
+            lock.acquire(timeout=timeout, poll_interval=0.05)
+        except Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+
+def json_line(content: Mapping[str, Any]) -> bytes:
+    """One line of a run file; numbers that JSON does not have become null."""
+    plain = {key: value for key, value in content.items() if value is not None}
+    text = json.dumps(finite_or_none(plain), ensure_ascii=False, allow_nan=False)
+    # Readers refuse half a character, such as a byte of a file name that is not UTF-8.
+    return text.encode(errors="replace") + b"\n"
+
+
+def header(config: RunConfig, environment: Mapping[str, Any], facts: Mapping[str, Any]) -> bytes:
+    """The first line of a run file."""
+    return json_line(
+        {
+            "badm": "run",
+            "schema": SCHEMA,
+            "key": config.key,
+            "config": config.to_dict(),
+            "environment": environment,
+            "facts": facts,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class _Header:
+    """The first line of a run file, as it is read."""
+
+    badm: str
+    schema: int
+    config: RunConfig
+    environment: dict[str, Any]
+    facts: Facts
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class _Last:
+    """The last line of the file of a run that has ended."""
+
+    result: RunResult
+
+
+def read_run(path: Path) -> Run:
+    """Read a run file; ``StoreError`` names it and what is wrong with it."""
+    try:
+        raw = files.read_bounded(path, RUN_BYTES)
+    except OSError as error:
+        raise StoreError(f"{path}: {os_error_reason(error)}") from None
+    # What follows the last newline is a line that was being written when the process was killed.
+    *complete, _ = raw.split(b"\n")
+    if not complete:
+        raise StoreError(f"{path}: the first line is incomplete")
+    try:
+        first, *rest = [json.loads(text) for text in complete]
+    except (ValueError, RecursionError):
+        number = next(i for i, text in enumerate(complete, 1) if not _is_json(text))
+        raise StoreError(f"{path}: line {number} is not JSON") from None
+    if not isinstance(first, dict) or first.get("badm") != "run":
+        raise StoreError(f"{path}: not a run of badm")
+    if first.get("schema") != SCHEMA:
+        found = reprlib.repr(first.get("schema"))
+        raise StoreError(f"{path}: schema {found}, this version reads {SCHEMA}")
+    ended = bool(rest) and isinstance(rest[-1], dict) and "result" in rest[-1]
+    kinds = [_Header, *[TrajectoryPoint] * (len(rest) - ended), *[_Last] * ended]
+    built: list[Any] = []
+    try:
+        for kind, plain in zip(kinds, (first, *rest), strict=True):
+            built.append(schema.build(kind, plain))
+    except schema.SchemaError as error:
+        where = f"line {len(built) + 1}: {error}"
+        raise StoreError(f"{path}: not as a run file should be ({where})") from None
+    head, *points = built
+    result = points.pop().result if ended else None
+    if head.key != head.config.key or head.key not in path.name:
+        key = head.key if head.key.isalnum() else reprlib.repr(head.key)
+        raise StoreError(f"{path}: the configuration does not fit its key {key[:40]}")
+    return Run(path, head.config, head.environment, head.facts, points, result)
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

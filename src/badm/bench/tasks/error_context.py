@@ -1,0 +1,63 @@
+"""Whose fault it was: errors that name the task, its method and the line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from inspect import unwrap
+from types import FunctionType
+
+from badm.bench.data.dataset import MissingData
+from badm.bench.errors import MethodError, TaskError, error_location
+from badm.bench.method import CannotTrain
+from badm.bench.task import Task
+from badm.distributed.ranks import RankLostError
+from badm.stopping import by_signal
+
+
+@contextmanager
+def task_errors(task: Task, what: str) -> Iterator[None]:
+    """Turn whatever the code of a task raises into a ``TaskError`` that says where."""
+    try:
+        yield
+    except TaskError:
+        raise
+    except MissingData as error:  # nobody's fault, and the message says what to do
+        raise TaskError(f"task {task.name}: {error}") from None
+    except BaseException as error:  # sys.exit() too: it would end the command without a result
+        if by_signal(error):
+            raise
+        raise TaskError(
+            f"task {task.name}: {what} raised {described(error)} "
+            f"({error_location(error, *_source_files(task))})"
+        ) from error
+
+
+def _source_files(task: Task) -> set[str]:
+    """Where the class of a task and those it is made from are written."""
+    classes = [c for c in type(task).__mro__ if c is not Task]
+    members = [unwrap(f) for c in classes for f in vars(c).values() if callable(f)]
+    return {f.__code__.co_filename for f in members if isinstance(f, FunctionType)}
+
+
+@contextmanager
+def method_errors() -> Iterator[None]:
+    """Tell what a method raises from the errors of a task, which it may call, and of the store."""
+    try:
+        yield
+    except (TaskError, CannotTrain, RankLostError):  # the last is nobody's fault
+        raise
+    except BaseException as error:
+        if by_signal(error):
+            raise
+        raise MethodError(f"{described(error)} ({error_location(error)})") from error
+
+
+def described(error: BaseException) -> str:
+    """Its kind, and what it says if it says anything.
+
+    >>> described(KeyError("colour")), described(SystemExit())
+    ("KeyError: 'colour'", 'SystemExit')
+    """
+    kind, text = type(error).__name__, str(error)
+    return f"{kind}: {text}" if text else kind

@@ -1,0 +1,1 @@
+"""Scores that tasks share, and pictures of what a model does."""
