@@ -10,11 +10,12 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.helpers import ROOT
+
 torch.set_num_threads(1)
 
 # Programs that tests start find what tests share, too.
-_SHARED = [str(Path(__file__).parent), str(Path(__file__).parent / "bench")]
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*_SHARED, os.environ.get("PYTHONPATH")]))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 # A shell starts what runs in the background with Ctrl-C ignored, and children would inherit that.
 if threading.current_thread() is threading.main_thread():

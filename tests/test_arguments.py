@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from support import parameters
 from torch import Tensor
 
 from badm import BADM, penalties
+from tests.helpers.support import parameters
 
 NAN, INF = float("nan"), float("inf")
 

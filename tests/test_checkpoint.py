@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from support import (
+from torch import Tensor
+
+from badm import BADM
+from tests.helpers.support import (
     METRICS,
     PATHS,
     assert_identical,
@@ -19,9 +22,6 @@ from support import (
     restless,
     values,
 )
-from torch import Tensor
-
-from badm import BADM
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64)
 

@@ -7,11 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from support import METRICS, PATHS, assert_identical, assert_near, parameters, restless, values
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from badm import BADM
+from tests.helpers.support import (
+    METRICS,
+    PATHS,
+    assert_identical,
+    assert_near,
+    parameters,
+    restless,
+    values,
+)
 
 STEPS = 4
 SHAPES = ((5,), (3, 7), (3, 7))  # two of a shape make a stack

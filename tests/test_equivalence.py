@@ -9,12 +9,21 @@ import pytest
 import torch
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
-from support import METRICS, PATHS, assert_identical, assert_near, duals, normal, rng, values
 from torch import Tensor
 from torch.nn.functional import conv2d
 
 from badm import BADM, Partition
 from badm.paper.algorithm1 import Algorithm1
+from tests.helpers.support import (
+    METRICS,
+    PATHS,
+    assert_identical,
+    assert_near,
+    duals,
+    normal,
+    rng,
+    values,
+)
 
 STEPS = 200
 TOLERANCE = 1e-12

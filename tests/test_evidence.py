@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+from tests.helpers import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.helpers import ROOT
+
 BENCHMARK = ROOT / "benchmarks" / "fashion_mnist.py"
 
 

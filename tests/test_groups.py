@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support import METRICS
 from torch import nn
 
 from badm import BADM, parameter_groups
+from tests.helpers.support import METRICS
 
 
 def mlp() -> nn.Module:

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from support import (
+from torch import Tensor
+
+from badm import BADM
+from tests.helpers.support import (
     METRICS,
     PATHS,
     SHAPES,
@@ -19,9 +22,6 @@ from support import (
     trajectory,
     values,
 )
-from torch import Tensor
-
-from badm import BADM
 
 HALF = (torch.bfloat16, torch.float16)
 REAL = (torch.float32, torch.float64, *HALF)

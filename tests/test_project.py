@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import badm
+from tests.helpers import ROOT
 
-ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 BENCH_ONLY = (
     "matplotlib",

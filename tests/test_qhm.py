@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from pytorch_optimizer import QHM
-from support import PATHS, assert_near, drive, parameters, restless, values
 
 from badm import BADM
+from tests.helpers.support import PATHS, assert_near, drive, parameters, restless, values
 
 STEPS = 200
 

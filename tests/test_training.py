@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from support import (
+from torch import Tensor
+from torch.optim import lr_scheduler
+
+from badm import BADM
+from tests.helpers.support import (
     METRICS,
     PATHS,
     assert_identical,
@@ -19,10 +23,6 @@ from support import (
     trajectory,
     values,
 )
-from torch import Tensor
-from torch.optim import lr_scheduler
-
-from badm import BADM
 
 every_metric = pytest.mark.parametrize("metric", METRICS)
 every_path = pytest.mark.parametrize("path", PATHS)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.helpers import ROOT
+
 FILE = ROOT / "docs" / "tutorial" / "breast_cancer.py"
 PAGE = FILE.with_name("README.md").read_text()
 

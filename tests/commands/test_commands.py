@@ -21,9 +21,9 @@ from badm import cli
 from badm.bench import methods
 from badm.bench.method import CannotTrain, Method, Setting, Trainer, TrainingSetup
 from badm.bench.records.plans import TUNING_SEED
+from tests.helpers import QUICK_TASKS
 
-TASKS = Path(__file__).parents[1] / "bench" / "quick_tasks.py"
-QUICK = f"{TASKS}:quick"
+QUICK = f"{QUICK_TASKS}:quick"
 COMPARED = ("compare", QUICK, "--methods", "sgd,adam", "--trials", "3", "--seeds", "2")
 DEADLINE_SECONDS = 90.0
 # Two equal comparisons differ in nothing else.
@@ -245,7 +245,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(
 
 def test_steps_without_a_target_are_refused_with_what_to_do(tmp_path: Path) -> None:
     task = tmp_path / "task.py"
-    task.write_text(TASKS.read_text().replace("    target = 0.7\n", ""))
+    task.write_text(QUICK_TASKS.read_text().replace("    target = 0.7\n", ""))
     result = badm("compare", f"{task}:quick", "--objective", "steps", "--runs", tmp_path / "runs")
     assert result.exit_code == 2
     assert "task quick has no target to count steps to: give one with --target" in result.stderr
@@ -263,7 +263,7 @@ def test_steps_without_a_target_are_refused_with_what_to_do(tmp_path: Path) -> N
 def test_a_broken_task_file_is_named_with_its_line(
     tmp_path: Path, broken: str, by: str, said: str
 ) -> None:
-    task, lines = tmp_path / "task.py", TASKS.read_text().splitlines()
+    task, lines = tmp_path / "task.py", QUICK_TASKS.read_text().splitlines()
     number = next(i for i, line in enumerate(lines) if line.startswith(broken))
     lines[number] = lines[number].replace(broken, by)
     task.write_text("\n".join(lines))
@@ -277,7 +277,7 @@ def test_a_broken_task_file_is_named_with_its_line(
 @pytest.mark.slow
 def test_a_broken_task_ends_a_comparison_with_the_same_sentence(tmp_path: Path) -> None:
     task = tmp_path / "task.py"
-    task.write_text(TASKS.read_text().replace("self.taken += 1", "raise KeyError('colour')"))
+    task.write_text(QUICK_TASKS.read_text().replace("self.taken += 1", "raise KeyError('colour')"))
     result = badm(
         "compare", f"{task}:quick", "-m", "sgd", "--runs", tmp_path / "runs", "--jobs", "1"
     )
@@ -291,7 +291,7 @@ def test_diverging_is_a_result_and_cannot_train_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = badm(
-        "compare", f"{TASKS}:explosive", "-m", "sgd", "--protocol", "paper",
+        "compare", f"{QUICK_TASKS}:explosive", "-m", "sgd", "--protocol", "paper",
         "--seeds", "1", "--runs", tmp_path, "--jobs", "1",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -392,7 +392,7 @@ def test_run_json_is_the_result_and_a_second_one_is_not_run(tmp_path: Path) -> N
 
 def test_what_a_task_prints_is_not_in_the_json(tmp_path: Path) -> None:
     task = tmp_path / "task.py"
-    noisy = TASKS.read_text().replace("self.taken += 1", "self.taken += 1; print('step')")
+    noisy = QUICK_TASKS.read_text().replace("self.taken += 1", "self.taken += 1; print('step')")
     task.write_text(f"{noisy}\nprint('imported')\n")
     result = badm("run", f"{task}:quick", "-m", "sgd", "--runs", tmp_path / "runs", "--json")
     assert json.loads(result.stdout)["result"]["status"] == "finished"

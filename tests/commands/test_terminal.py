@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparisons import comparison
 from rich.console import Console
 
 from badm import cli
@@ -26,6 +25,7 @@ from badm.commands.compare import show
 from badm.commands.progress import ProgressDisplay
 from badm.commands.terminal import console
 from badm.commands.tune import trial_table
+from tests.helpers.comparisons import comparison
 
 MARKUP = "made [/b] of [red]paint[/red] :smile: [link=x]"
 

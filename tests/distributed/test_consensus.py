@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import on_ranks
-from support import normal
 from torch import Tensor, nn
 
 import badm
 from badm.distributed.consensus import Consensus, RankMismatchError
 from badm.distributed.ranks import RankLostError
 from badm.paper.algorithm1 import Algorithm1
+from tests.helpers.ranks import on_ranks
+from tests.helpers.support import normal
 
 pytestmark = pytest.mark.distributed
 

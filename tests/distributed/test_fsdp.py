@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from ranks import on_ranks
-from support import METRICS
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -19,6 +17,8 @@ from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
 from badm import BADM
+from tests.helpers.ranks import on_ranks
+from tests.helpers.support import METRICS
 
 pytestmark = pytest.mark.distributed
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from support import METRICS, PATHS, normal
 from torch import Tensor
 
 from badm import BADM
+from tests.helpers.support import METRICS, PATHS, normal
 
 MATRIX = (6, 9)
 ADAPTIVE = tuple(metric for metric in METRICS if metric != "euclidean")

@@ -58,6 +58,7 @@ from badm.bench.report import console_table, draw_figures, markdown, write_page
 from badm.bench.tasks.scores import image_grids
 from badm.cli import application
 from badm.commands.output_files import write_outputs
+from tests.helpers import ROOT
 
 PLAN = Plan(("toy",), ("sgd", "adam"), trials=2, seeds=1, reference="sgd")
 TASK = TaskInfo("toy", "a toy", "cpu", "accuracy", "high", True, 20, 4, 0.8, synthetic=False)
@@ -247,7 +248,7 @@ def test_the_state_of_a_checkpoint_has_its_types(place: tuple[str, ...]) -> None
             schema.build(TrainingState, replaced(asdict(STATE), place, wrong))
 
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = ROOT / "results"
 
 
 def comparisons_in(path: Path) -> list[Any]:

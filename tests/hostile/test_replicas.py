@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import on_ranks
 from torch import nn
 
 from badm.distributed.consensus import Consensus
 from badm.distributed.ranks import RankGroup, RankLostError
+from tests.helpers.ranks import on_ranks
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 

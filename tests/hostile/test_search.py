@@ -27,10 +27,10 @@ from badm.bench.compare.search import Search, SearchDatabase, TrialResult
 from badm.bench.compare.trial_settings import trial_settings
 from badm.bench.errors import ProtocolError, StoreError
 from badm.bench.method import Range
+from tests.helpers import QUICK_TASKS
 
 SPACE = {"lr": Range(1e-4, 1e-1)}
 NAME = "task/method/abc"
-TASK = Path(__file__).parents[1] / "bench" / "quick_tasks.py"
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +263,16 @@ def test_a_file_may_have_any_name(tmp_path: Path, made: Path, name: str) -> None
 def test_a_command_with_such_a_study_ends_in_a_sentence(
     tmp_path: Path, study: str, code: int
 ) -> None:
-    command = ["tune", f"{TASK}:quick", "-m", "sgd", "--runs", str(tmp_path), "--study", study]
+    command = [
+        "tune",
+        f"{QUICK_TASKS}:quick",
+        "-m",
+        "sgd",
+        "--runs",
+        str(tmp_path),
+        "--study",
+        study,
+    ]
     result = CliRunner().invoke(cli.application(), command)
     assert result.exit_code == code, result.output
     assert len(result.stderr.splitlines()) == 1

@@ -28,8 +28,8 @@ from badm.bench.method import (
     trainable_parameters,
 )
 from badm.bench.records.runs import Run, RunStore
+from tests.helpers import UNRULY_TASK
 
-TASK = Path(__file__).with_name("unruly_task.py")
 PLACES = (
     *("data", "model", "players", "samples", "batch", "loss", "evaluate"),
     *("after_step", "warning", "artifacts"),
@@ -44,7 +44,7 @@ def badm(*arguments: object) -> Result:
 
 
 def run(*more: object) -> Result:
-    return badm("run", TASK, "--method", "sgd", *more)
+    return badm("run", UNRULY_TASK, "--method", "sgd", *more)
 
 
 def set_snippet(patch: pytest.MonkeyPatch, place: str, code: str) -> None:
@@ -80,7 +80,7 @@ def test_a_task_that_exits_before_it_is_one_is_named_by_its_file(
 ) -> None:
     set_snippet(monkeypatch, place, "sys.exit(0)")
     copied = tmp_path / "copied.py"  # a file is imported once in a process
-    copied.write_text(TASK.read_text())
+    copied.write_text(UNRULY_TASK.read_text())
     result = badm("run", copied, "--method", "sgd", "--runs", tmp_path / "runs")
     assert result.exit_code == 1, result.output
     assert "SystemExit: 0 (copied.py, line " in result.stderr
@@ -123,7 +123,9 @@ def test_an_exit_where_no_work_was_asked_for_is_not_a_success(
 ) -> None:
     copied = tmp_path / "copied.py"
     lazy = "    reduction = property(lambda self: sys.exit(0) if self.taken else 'mean')\n"
-    copied.write_text(TASK.read_text().replace("    taken = 0\n", f"    taken = 0\n{lazy}", 1))
+    copied.write_text(
+        UNRULY_TASK.read_text().replace("    taken = 0\n", f"    taken = 0\n{lazy}", 1)
+    )
     result = badm("run", copied, "--method", "sgd", "--runs", tmp_path / "runs")
     assert result.exit_code == 1, result.output
     assert "raised SystemExit: 0 (copied.py, line " in result.stderr
@@ -173,7 +175,7 @@ def test_a_method_that_exits_has_failed(
     monkeypatch.setattr(Exits, "place", place)
     method = Method("exits", "", "peer", build, {"lr": 0.1}, {})
     monkeypatch.setitem(methods.METHODS, "exits", method)
-    result = badm("run", TASK, "--method", "exits", "--runs", tmp_path, "--checkpoint", 0)
+    result = badm("run", UNRULY_TASK, "--method", "exits", "--runs", tmp_path, "--checkpoint", 0)
     assert result.exit_code == 1, result.output
     assert result.stderr.startswith("badm: exits failed on unruly: SystemExit: 0 (test_signals.py")
     done = the_run(tmp_path)
@@ -193,7 +195,7 @@ def test_a_task_that_changes_the_directory_leads_no_path_astray(
     elsewhere.mkdir()
     monkeypatch.chdir(here)
     set_snippet(monkeypatch, place, f"os.chdir({str(elsewhere)!r})")
-    (here / "task.py").write_text(TASK.read_text())
+    (here / "task.py").write_text(UNRULY_TASK.read_text())
     result = badm("run", "task.py", "-m", "sgd", "--runs", "runs", "--checkpoint", 0, "--weights")
     assert result.exit_code == 0, result.output
     assert Path.cwd() == here
@@ -209,7 +211,7 @@ def test_a_task_may_go_where_its_data_are_as_it_is_imported(
 ) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "data.txt").write_text("here")
-    (tmp_path / "task.py").write_text(TASK.read_text())
+    (tmp_path / "task.py").write_text(UNRULY_TASK.read_text())
     monkeypatch.chdir(tmp_path)
     set_snippet(monkeypatch, "import", "os.chdir('sub')")
     set_snippet(monkeypatch, "data", "open('data.txt').close()")
@@ -528,7 +530,7 @@ class Command(Process):
 
     def __init__(self, folder: Path, command: str, *more: object, **snippets: str) -> None:
         runs = ("--runs", folder / "runs")
-        super().__init__(folder, "-m", "badm", command, TASK, *runs, *more, **snippets)
+        super().__init__(folder, "-m", "badm", command, UNRULY_TASK, *runs, *more, **snippets)
 
     def wait_until_it_has_handlers(self) -> None:
         """Which it has before it imports torch: a Python without them does not catch SIGTERM."""
@@ -723,7 +725,7 @@ def test_torchrun_passes_a_signal_on_and_ranks_write_a_checkpoint(
     tmp_path: Path, undisturbed: Callable[..., dict[str, str]]
 ) -> None:
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "badm")
-    given = ("run", TASK, "--runs", tmp_path / "runs", *REPLICAS)
+    given = ("run", UNRULY_TASK, "--runs", tmp_path / "runs", *REPLICAS)
     started = Process(tmp_path, *torchrun, *given, loss=UNTIL_A_SIGNAL)
     started.wait_until_said("loss", times=2)
     started.send(signal.SIGTERM)
@@ -805,7 +807,7 @@ def test_relative_paths_of_a_comparison_are_meant_from_where_it_was_started(
     tmp_path: Path, undisturbed: Callable[..., dict[str, str]]
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "task.py").write_text(TASK.read_text())
+    (tmp_path / "task.py").write_text(UNRULY_TASK.read_text())
     given = ("compare", "task.py", "--runs", "runs", "-o", "report.json", *COMPARE)
     goes = "os.chdir('elsewhere')"
     code, out, err = Process(tmp_path, "-m", "badm", *given, **{"import": goes}).ended()

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from support import METRICS, PATHS
 from torch import Tensor
 
 from badm import BADM
+from tests.helpers.support import METRICS, PATHS
 
 SHAPES = ((), (5,), (4, 4), (3, 7), (8, 2), (3, 2, 2, 2), (600, 3))
 

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from ranks import on_ranks
-from row_scaled import RowScaled
-from support import PATHS, assert_near, drive, normal, parameters, restless
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
 
 from badm import BADM, metrics, parameter_groups
 from badm.paper.algorithm1 import Algorithm1
+from tests.helpers.ranks import on_ranks
+from tests.helpers.row_scaled import RowScaled
+from tests.helpers.support import PATHS, assert_near, drive, normal, parameters, restless
 
 NAME = RowScaled.name
 SHAPES = ((), (5,), (4, 4), (3, 7), (8, 2))

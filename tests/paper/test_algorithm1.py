@@ -6,10 +6,10 @@ import random
 
 import pytest
 import torch
-from support import METRICS, assert_near, normal, values
 from torch import Tensor
 
 from badm.paper.algorithm1 import Algorithm1
+from tests.helpers.support import METRICS, assert_near, normal, values
 
 
 def scalar(x: float) -> Tensor:

@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support import rng
 
 from badm import Partition, split
+from tests.helpers.support import rng
 
 
 @st.composite

@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from postgresql import PASSWORD, USER, Server
 from sqlalchemy import text
 
 from badm.bench.compare import database as patience
@@ -24,11 +23,12 @@ from badm.bench.compare.search import Search, SearchDatabase, TrialResult
 from badm.bench.compare.trial_settings import trial_settings
 from badm.bench.errors import ProtocolError, StoreError
 from badm.bench.method import Range
+from tests.helpers import MACHINE, QUICK_TASKS, ROOT
+from tests.helpers.postgresql import PASSWORD, USER, Server
 
-HERE = Path(__file__).parents[1]
-README = HERE.parents[1] / "README.md"
+README = ROOT / "README.md"
 SPACE = {"lr": Range(1e-4, 1e-1)}
-TUNED = ("tune", f"{HERE / 'quick_tasks.py'}:quick", "-m", "sgd", "--trials", "5", "--jobs", "1")
+TUNED = ("tune", f"{QUICK_TASKS}:quick", "-m", "sgd", "--trials", "5", "--jobs", "1")
 DEADLINE_SECONDS = 90.0
 
 
@@ -48,7 +48,7 @@ class Machine:
         self.gate.touch()
         environment = {"QUICK_LOG": str(self.log), "QUICK_GATE": str(self.gate)}
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "machine.py"), str(clock), *arguments, "--json"],
+            [sys.executable, str(MACHINE), str(clock), *arguments, "--json"],
             cwd=folder,
             env={**os.environ, **environment, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,

@@ -23,9 +23,9 @@ from badm.bench.errors import ProtocolError
 from badm.bench.method import Choice, Method
 from badm.bench.records.plans import TUNING_SEED, ComparisonRecord, MethodRecord, Plan
 from badm.bench.records.runs import RunConfig, RunStore
+from tests.helpers import QUICK_TASKS
 
-TASKS = Path(__file__).parents[1].joinpath("quick_tasks.py")
-PLAN = Plan((f"{TASKS}:quick",), ("sgd", "adam"), trials=3, seeds=2, reference="sgd")
+PLAN = Plan((f"{QUICK_TASKS}:quick",), ("sgd", "adam"), trials=3, seeds=2, reference="sgd")
 
 
 class Here:
@@ -125,7 +125,7 @@ def test_the_objective_decides_where_score_and_steps_disagree(
     tmp_path: Path, objective: Any, chosen: float
 ) -> None:
     """Long steps are at the target first, and shorter ones end with the better score."""
-    plan = replace(PLAN, tasks=(f"{TASKS}:hasty",), methods=("sgd",), objective=objective)
+    plan = replace(PLAN, tasks=(f"{QUICK_TASKS}:hasty",), methods=("sgd",), objective=objective)
     (entry,) = compare(plan, tmp_path).entries
     tried = {trial.setting["lr"]: (trial.score, trial.steps_to_target) for trial in entry.tried}
     assert tried == {0.00949: (0.0, float("inf")), 0.0949: (1.0, 6), 0.949: (0.8, 2)}
@@ -139,7 +139,10 @@ def test_for_a_sum_methods_that_step_as_the_gradient_does_search_lower(
     """SGD with a tenth of the rates does to a sum of ten what it does to the mean."""
     mean, summed = (
         {entry.method: entry for entry in record.entries}
-        for record in (compared[1], compare(replace(PLAN, tasks=(f"{TASKS}:summed",)), tmp_path))
+        for record in (
+            compared[1],
+            compare(replace(PLAN, tasks=(f"{QUICK_TASKS}:summed",)), tmp_path),
+        )
     )
     for method, factor in (("sgd", 10), ("adam", 1)):
         rates = [trial.setting["lr"] for trial in mean[method].tried]
@@ -217,7 +220,7 @@ def entries(record: ComparisonRecord) -> dict[tuple[str, str], MethodRecord]:
 def test_a_second_stage_starts_from_the_first_of_the_same_method_and_seed(
     tmp_path: Path, log: Path, protocol: Any
 ) -> None:
-    plan = replace(PLAN, tasks=(f"{TASKS}:second",), protocol=protocol, trials=2)
+    plan = replace(PLAN, tasks=(f"{QUICK_TASKS}:second",), protocol=protocol, trials=2)
     found = entries(compare(plan, tmp_path))
     for method in plan.methods:
         first, second = found["first", method], found["second", method]
@@ -229,7 +232,7 @@ def test_a_second_stage_starts_from_the_first_of_the_same_method_and_seed(
 
 
 def test_the_second_stage_is_tuned_on_the_first_at_its_tuned_setting(tmp_path: Path) -> None:
-    plan = replace(PLAN, tasks=(f"{TASKS}:second",), methods=("sgd",), trials=3)
+    plan = replace(PLAN, tasks=(f"{QUICK_TASKS}:second",), methods=("sgd",), trials=3)
     found = entries(compare(plan, tmp_path))
     trials = [
         one.config
@@ -246,7 +249,7 @@ def test_the_second_stage_is_tuned_on_the_first_at_its_tuned_setting(tmp_path: P
 
 @pytest.mark.parametrize("protocol", ["tuned", "paper"])
 def test_after_a_stage_that_diverged_the_next_says_so(tmp_path: Path, protocol: Any) -> None:
-    plan = replace(PLAN, tasks=(f"{TASKS}:ruins",), protocol=protocol, methods=("sgd",))
+    plan = replace(PLAN, tasks=(f"{QUICK_TASKS}:ruins",), protocol=protocol, methods=("sgd",))
     record = compare(plan, tmp_path)
     rows = {(row.task, row.method): row for row in summarise(record, RunStore(tmp_path)).rows}
     assert rows["explosive", "sgd"].status == "diverged"

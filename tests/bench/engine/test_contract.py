@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from engine_tasks import (
+from torch import nn
+
+from badm.bench import Method, Splits, Task
+from badm.bench.engine.tensors import digest
+from badm.bench.engine.training import SCHEDULES, RunOptions
+from badm.bench.errors import StoreError
+from badm.bench.records.runs import RunStore
+from badm.bench.tasks.scores.image_grids import sample_grid
+from tests.helpers.engine_tasks import (
     MOMENTUM,
     Fine,
     Gan,
@@ -22,14 +30,6 @@ from engine_tasks import (
     train,
     variant,
 )
-from torch import nn
-
-from badm.bench import Method, Splits, Task
-from badm.bench.engine.tensors import digest
-from badm.bench.engine.training import SCHEDULES, RunOptions
-from badm.bench.errors import StoreError
-from badm.bench.records.runs import RunStore
-from badm.bench.tasks.scores.image_grids import sample_grid
 
 
 def test_a_player_changes_nothing_of_the_other(tmp_path: Path) -> None:

@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 import torch
-from engine_tasks import (
+from torch import Tensor, nn
+
+from badm.bench import Method, Splits, Task
+from badm.bench.engine.training import RunOptions
+from badm.bench.errors import TaskError
+from badm.bench.method import CannotTrain, Setting, Trainer, TrainingSetup
+from badm.bench.records.runs import RunStore
+from tests.helpers.engine_tasks import (
     MOMENTUM,
     Gan,
     Line,
@@ -22,13 +29,6 @@ from engine_tasks import (
     train,
     variant,
 )
-from torch import Tensor, nn
-
-from badm.bench import Method, Splits, Task
-from badm.bench.engine.training import RunOptions
-from badm.bench.errors import TaskError
-from badm.bench.method import CannotTrain, Setting, Trainer, TrainingSetup
-from badm.bench.records.runs import RunStore
 
 
 def loss_from(step: int, value: float) -> Any:

@@ -83,7 +83,7 @@ class Driver:
     seen: Counter[str] = field(default_factory=Counter)  # moments of an unbroken run
 
     def config(self) -> Any:
-        from engine_tasks import Noisy, config_of
+        from tests.helpers.engine_tasks import Noisy, config_of
 
         return config_of(Noisy(), self.method)
 
@@ -101,11 +101,10 @@ class Driver:
         os._exit(code)
 
     def work(self, runs: Path, moment: Moment | None) -> None:
-        from engine_tasks import Noisy
-
         from badm.bench.engine.run import run
         from badm.bench.engine.training import RunOptions
         from badm.bench.records.runs import RunStore
+        from tests.helpers.engine_tasks import Noisy
 
         config, store = self.config(), RunStore(runs)
         started = False
@@ -131,9 +130,8 @@ class Driver:
         return time.monotonic() - began
 
     def different(self, runs: Path) -> bool:
-        from engine_tasks import comparable
-
         from badm.bench.records.runs import RunStore
+        from tests.helpers.engine_tasks import comparable
 
         a, b = (
             RunStore(self.folder / "whole").read(self.config()),
@@ -268,9 +266,9 @@ def outcome(driver: Driver, runs: Path, codes: list[int]) -> dict[str, Any]:
 
 def main(what: str, folder: str, name: str) -> None:
     import torch
-    from engine_tasks import MOMENTUM
 
     from badm.bench.methods import METHODS as ALL
+    from tests.helpers.engine_tasks import MOMENTUM
 
     torch.set_num_threads(1)
     method = ALL.get(name, MOMENTUM)

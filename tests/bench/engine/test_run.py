@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 import torch
-from engine_tasks import (
+from torch import nn
+
+import badm
+from badm.bench import Splits, Task
+from badm.bench.engine.run import run
+from badm.bench.engine.training import Interrupted, RunOptions
+from badm.bench.methods import find as find_method
+from badm.bench.records.runs import RunStore
+from tests.helpers import ENGINE_TASKS
+from tests.helpers.engine_tasks import (
     MOMENTUM,
     Gan,
     Graph,
@@ -24,14 +33,6 @@ from engine_tasks import (
     train,
     variant,
 )
-from torch import nn
-
-import badm
-from badm.bench import Splits, Task
-from badm.bench.engine.run import run
-from badm.bench.engine.training import Interrupted, RunOptions
-from badm.bench.methods import find as find_method
-from badm.bench.records.runs import RunStore
 
 BADM = Path(sys.executable).parent / "badm"
 
@@ -39,7 +40,7 @@ BADM = Path(sys.executable).parent / "badm"
 def test_another_process_and_folder_give_the_same_run(tmp_path: Path) -> None:
     adam = find_method("adam")
     here = train(Noisy(), tmp_path / "here", adam, schedule="cosine")
-    source = f"{Path(__file__).parents[1].joinpath('engine_tasks.py')}:noisy"
+    source = f"{ENGINE_TASKS}:noisy"
     command = ["run", source, "-m", "adam", "--schedule", "cosine", "--json", "--checkpoint", "0"]
     told = subprocess.run(
         [str(BADM), *command, "--runs", str(tmp_path / "there")],

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from engine_tasks import Gan, Line, normal, variant
-from support import assert_near
 from torch import Tensor
 
 from badm.bench import Splits, Task
 from badm.bench.engine.step_batch import TaskStepBatch
 from badm.bench.engine.task_data import load_splits
+from tests.helpers.engine_tasks import Gan, Line, normal, variant
+from tests.helpers.support import assert_near
 
 
 def work_on(task: Task, indices: Tensor | None = None, player: int = 0) -> TaskStepBatch:

@@ -23,8 +23,8 @@ from badm.bench.engine.workers import (
 )
 from badm.bench.errors import TaskError
 from badm.bench.records.runs import RunResult, RunStore
+from tests.helpers import QUICK_TASKS
 
-TASKS = Path(__file__).parents[1].joinpath("quick_tasks.py")
 DEADLINE_SECONDS = 60.0
 pytestmark = pytest.mark.slow
 Found = TypeVar("Found")
@@ -46,7 +46,7 @@ def ended(pool: Workers) -> WorkerEvent:
     return until(look)
 
 
-def job(name: str = "quick", seed: int = 0, source: Path = TASKS) -> Job:
+def job(name: str = "quick", seed: int = 0, source: Path = QUICK_TASKS) -> Job:
     found = tasks.find(f"{source}:{name}")
     config = found.config(methods.find("sgd"), {"lr": 0.1}, seed)
     return Job(found.source, "cpu", config)
@@ -134,7 +134,7 @@ def test_a_task_that_changes_during_a_comparison_is_told(tmp_path: Path, changed
     files = {"neighbour": tmp_path / "neighbour.py", "data": tmp_path / "data.csv"}
     for file in files.values():
         file.write_text("# 1")
-    text = TASKS.read_text().replace(
+    text = QUICK_TASKS.read_text().replace(
         'name = "quick"', f'name = "quick"\n    data_files = ({str(files["data"])!r},)'
     )
     source.write_text(text.replace("import os\n", "import os\nimport neighbour\n"))
@@ -153,7 +153,7 @@ def test_a_broken_task_says_where_and_prints_go_to_stderr(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     source = tmp_path / "broken.py"
-    lines = TASKS.read_text().splitlines()
+    lines = QUICK_TASKS.read_text().splitlines()
     number = lines.index("        self.taken += 1") + 1
     lines[number - 1] = "        print('hello'); raise KeyError('colour')"
     source.write_text("\n".join(lines))

@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layer_wise import Idle, assert_resumes, mlp_of, problem_of, through_a_file
 from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -23,6 +22,7 @@ from badm.bench.methods.dladmm import DLADMM, Penalties, doubled
 from badm.bench.paper import Paper
 from badm.bench.records.runs import Run, RunConfig, RunStore
 from badm.bench.tasks import find as find_task
+from tests.helpers.layer_wise import Idle, assert_resumes, mlp_of, problem_of, through_a_file
 
 numbers = st.floats(-5, 5)
 SIZES, SAMPLES = (4, 6, 5, 3), 20

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support import assert_identical, drive, normal, parameters, restless, rng
 from torch import Tensor
 
 from badm.bench.methods.keras_optimizers import OPTIMIZERS, KerasOptimizer
+from tests.helpers.support import assert_identical, drive, normal, parameters, restless, rng
 
 # Of Keras 3.15 with numpy 2.4, at every conversion.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

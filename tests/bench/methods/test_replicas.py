@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from engine_tasks import Line, Noisy, comparable, config_of, train
-from ranks import on_ranks
 from torch import nn
 
 from badm.bench import Splits, methods
@@ -26,10 +24,13 @@ from badm.bench.methods.replicas import MODES
 from badm.bench.records.runs import Run, RunStore
 from badm.bench.task import Task
 from badm.distributed.ranks import RankLostError, RankMismatchError
+from tests.helpers import QUICK_TASKS
+from tests.helpers.engine_tasks import Line, Noisy, comparable, config_of, train
+from tests.helpers.ranks import on_ranks
 
 pytestmark = pytest.mark.distributed
 
-QUICK = f"{Path(__file__).parents[1] / 'quick_tasks.py'}:quick"
+QUICK = f"{QUICK_TASKS}:quick"
 
 
 class Labelled(Noisy):
@@ -155,7 +156,7 @@ def test_a_task_without_labels_says_so(tmp_path: Path) -> None:
 
 
 def by_label_without_labels(folder: str) -> None:
-    from engine_tasks import Gan
+    from tests.helpers.engine_tasks import Gan
 
     ranks, method = join_ranks(), methods.find("adam+average")
     config = config_of(Gan(), method, setting={"ranks": 2, "shards": "labels"})

@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layer_wise import Idle, assert_resumes, mlp_of, problem_of
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from badm.bench.methods import find
 from badm.bench.methods.sigmoid_admm import SigmoidADMM, majorant, slope
+from tests.helpers.layer_wise import Idle, assert_resumes, mlp_of, problem_of
 
 SIZES, SAMPLES = (3, 4, 5, 2), 12
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
-from layer_wise import through_a_file
 from torch import Tensor, nn
 
 from badm.bench.method import TrainingSetup
 from badm.bench.methods import find
 from badm.bench.methods.sisa import SisaTrainer
 from badm.paper.algorithm1 import Algorithm1
+from tests.helpers.layer_wise import through_a_file
 
 
 @dataclass

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import fingerprints
 import pytest
-from fingerprints import REPLICAS, Known, known, names, near, now, unversioned
 
 from badm.bench import methods
+from tests.helpers import fingerprints
+from tests.helpers.fingerprints import REPLICAS, Known, known, names, near, now, unversioned
 
-AGAIN = "`PYTHONPATH=tests python tests/bench/fingerprints.py` writes it down anew"
+AGAIN = "`python -m tests.helpers.fingerprints` writes it down anew"
 WHERE = {
     "engine": "ENGINE in src/badm/bench/records/runs.py",
     **{name: f"version of the mode {name} in replicas.py" for name in REPLICAS},

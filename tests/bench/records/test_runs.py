@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 import torch
-from engine_tasks import MOMENTUM, Line, Noisy, comparable, config_of, train, variant
 
 from badm.bench.engine.run import run
 from badm.bench.engine.training import Interrupted, RunOptions
 from badm.bench.errors import StoreError
 from badm.bench.files import load_tensors, save_tensors
 from badm.bench.records.runs import SCHEMA, RunConfig, RunStore, read_run
+from tests.helpers import ENGINE_TASKS
+from tests.helpers.engine_tasks import MOMENTUM, Line, Noisy, comparable, config_of, train, variant
 
 CONFIG = RunConfig("digits", "1", "cpu", 300, "adam", {"lr": 1e-3}, seed=0)
 OTHER: dict[str, Any] = {
@@ -435,7 +436,7 @@ def test_a_full_or_read_only_disk_is_told_and_the_command_goes_on_later(tmp_path
     try_it = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", str(disk)]
     if shutil.which("unshare") is None or subprocess.run(try_it, capture_output=True).returncode:
         pytest.skip("needs a kernel that lets users mount a disk of their own")
-    source = f"{Path(__file__).parents[1].joinpath('engine_tasks.py')}:noisy"
+    source = f"{ENGINE_TASKS}:noisy"
     done = subprocess.run(
         ["unshare", "-rm", sys.executable, __file__, str(disk), source],
         capture_output=True,

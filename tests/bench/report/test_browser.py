@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparisons import HOSTILE, comparison
 
 from badm.bench.records.comparisons import Comparison
 from badm.bench.report import write_page
 from badm.bench.report.tables import table
+from tests.helpers.comparisons import HOSTILE, comparison
 
 REQUIRED = os.environ.get("BADM_BROWSER") == "required"  # then whatever is missing is a failure
 if not REQUIRED:

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from comparisons import HOSTILE, METHODS, TASKS, comparison
 from matplotlib.axes import Axes
 from PIL import Image
 from rich.console import Console
@@ -28,6 +27,7 @@ from badm.bench.records.comparisons import PairedTest as Paired
 from badm.bench.report import console_table, draw_figures, markdown, write_page
 from badm.bench.report.styles import COLOURS, styles
 from badm.bench.report.tables import Table, comparison_facts, table
+from tests.helpers.comparisons import HOSTILE, METHODS, TASKS, comparison
 
 DIGITS, CGAN, MLM = TASKS
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparisons import comparison as made_up
 from typer.testing import CliRunner, Result
 
 from badm import cli
@@ -21,6 +20,7 @@ from badm.bench.reproduce.part import PaperPart, TableSpec
 from badm.bench.reproduce.tables import PaperTable, merged, paper_markdown, paper_tables
 from badm.bench.tasks.node_paper import STATED
 from badm.commands import reproduce as command
+from tests.helpers.comparisons import comparison as made_up
 
 NODE = paper.PARTS["node-classification"]
 QUICK = ("--scale", "smoke", "--steps", "5", "--jobs", "1")

@@ -6,13 +6,13 @@ import math
 from dataclasses import replace
 
 import pytest
-from comparisons import comparison as made_up
 
 from badm.bench.records.comparisons import Comparison, Curve, MethodInfo, TaskInfo
 from badm.bench.reproduce.part import StepsToLevels
 from badm.bench.reproduce.parts import PARTS
 from badm.bench.reproduce.steps_to_levels import MAX_LEVELS, levels_markdown, steps_to_levels
 from badm.bench.reproduce.tables import paper_markdown
+from tests.helpers.comparisons import comparison as made_up
 
 LADDER = StepsToLevels("cgan-mnist", "adam", "The paper says so.", level=-8)
 STEPS = [0, 10, 20, 30, 40]

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from comparisons import comparison as made_up
 from typer.testing import CliRunner
 
 from badm import cli
@@ -14,6 +13,7 @@ from badm.bench.records.comparisons import Comparison, Curve, MethodInfo, TaskIn
 from badm.bench.reproduce.part import StepsToMatch
 from badm.bench.reproduce.parts import PARTS
 from badm.bench.reproduce.steps_to_match import match_markdown, steps_to_match
+from tests.helpers.comparisons import comparison as made_up
 
 RACE = StepsToMatch("pretrain", "adam", "The paper says up to 4 times.")
 AT = [0, 10, 20, 30, 40]

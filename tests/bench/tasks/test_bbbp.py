@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine_tasks import train
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -24,6 +23,7 @@ from badm.bench.methods import find as find_method
 from badm.bench.models.molecule_network import WIDTH, MoleculeNetwork
 from badm.bench.task import Splits, Task
 from badm.bench.tasks.bbbp import Bbbp, BbbpPadded, _read
+from tests.helpers.engine_tasks import train
 
 # Of Keras 3.15 with numpy 2.4, at every conversion.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine_tasks import comparable, config_of, train
 from PIL import Image
 from torch import Tensor, nn
 
@@ -27,6 +26,7 @@ from badm.bench.task import Splits
 from badm.bench.tasks.ddim import DdimFlowers
 from badm.bench.tasks.scores import kid
 from badm.bench.tasks.scores.image_grids import sample_grid
+from tests.helpers.engine_tasks import comparable, config_of, train
 
 TASK = DdimFlowers("smoke")
 KID = TASK.score.name

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from engine_tasks import train
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -25,6 +24,7 @@ from badm.bench.models.vision_transformer import VisionTransformer
 from badm.bench.task import Splits
 from badm.bench.tasks.detection import CPU_HEAD, HEAD, Detection, DetectionScaled, Split
 from badm.bench.tasks.scores.boxes import draw_boxes, iou, pixel_iou
+from tests.helpers.engine_tasks import train
 
 SIDE = 12  # of the raster that boxes are counted on
 

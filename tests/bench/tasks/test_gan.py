@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine_tasks import MOMENTUM, Gan, comparable, train, variant
 from PIL import Image
 from torch import Tensor, nn
 
@@ -37,6 +36,7 @@ from badm.bench.tasks.cgan import (
     feature_spread,
     resize,
 )
+from tests.helpers.engine_tasks import MOMENTUM, Gan, comparable, train, variant
 
 # Of Keras 3.15 with numpy 2.4, at every conversion.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -572,7 +572,7 @@ def test_the_remark_is_on_the_last_reading_not_on_the_best(tmp_path: Path) -> No
 
 
 TASK_FILE = """
-from test_gan import Collapsing
+from tests.bench.tasks.test_gan import Collapsing
 from badm.bench import Paper
 
 class Both(Collapsing):
@@ -585,12 +585,9 @@ class Both(Collapsing):
 """
 
 
-def test_a_comparison_goes_on_past_collapse_and_divergence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_comparison_goes_on_past_collapse_and_divergence(tmp_path: Path) -> None:
     """One method diverges, the others collapse, which is told by seed; all are compared."""
     (tmp_path / "both.py").write_text(TASK_FILE)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     methods = ("adam", "badm-printed", "badm")
     source = str(tmp_path / "both.py")
     plan = Plan((source,), methods, protocol="paper", scale="smoke", seeds=2, steps=4)

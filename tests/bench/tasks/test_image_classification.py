@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine_tasks import comparable, train
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, max_pool2d
@@ -30,6 +29,7 @@ from badm.bench.tasks.image_classification import TASKS as IMAGE_TASKS
 from badm.bench.tasks.image_paper import STATED
 from badm.bench.tasks.image_splits import Split, duplicate_notes, hold_out
 from badm.bench.tasks.scores.image_grids import classified_grid
+from tests.helpers.engine_tasks import comparable, train
 
 # Of Keras 3.15 with numpy 2.4, at every conversion.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

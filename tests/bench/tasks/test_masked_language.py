@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from engine_tasks import train
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -40,6 +39,7 @@ from badm.bench.tasks.masked_language import (
     unlabelled,
 )
 from badm.bench.tasks.review_splits import ReviewSplits
+from tests.helpers.engine_tasks import train
 
 # Of Keras 3.15 with numpy 2.4, at every conversion.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_tasks import comparable, train
 
 from badm.bench.engine.task_data import load_splits
 from badm.bench.methods import find as find_method
@@ -17,6 +16,7 @@ from badm.bench.tasks import TASKS, find
 from badm.bench.tasks.node_classification import GRAPHS, NETWORKS, NodeClassification
 from badm.bench.tasks.node_classification import TASKS as NODE_TASKS
 from badm.bench.tasks.node_paper import STATED
+from tests.helpers.engine_tasks import comparable, train
 
 
 def made(graph: str, network: str) -> NodeClassification:

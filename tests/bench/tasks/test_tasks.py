@@ -7,7 +7,6 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from engine_tasks import Line, train, variant
 
 from badm.bench import task as guide
 from badm.bench import tasks
@@ -15,6 +14,7 @@ from badm.bench.data import DATASETS
 from badm.bench.errors import TaskError
 from badm.bench.task import Task, check_task
 from badm.bench.tasks import UnknownTask, by_dataset, find
+from tests.helpers.engine_tasks import Line, train, variant
 
 TASK = """
 import torch

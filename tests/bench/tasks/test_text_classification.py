@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from engine_tasks import train
 from torch import Tensor, nn
 
 from badm.bench.data.text_encoding import Vocabulary
@@ -20,6 +19,7 @@ from badm.bench.models.text_cnn import TextCnn
 from badm.bench.tasks import find
 from badm.bench.tasks.scores.reviews import format_reviews, predict, review_metrics
 from badm.bench.tasks.text_classification import Split, TextClassification
+from tests.helpers.engine_tasks import train
 
 # Of Keras 3.15 with numpy 2.4, at every conversion.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

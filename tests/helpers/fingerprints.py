@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from engine_tasks import MOMENTUM, Line, train
-from layer_wise import Idle
-from ranks import on_ranks
 from torch import Tensor, nn
 
 from badm.bench.method import Method, Trainer, TrainingSetup, package_versions, trainable_parameters
 from badm.bench.methods import METHODS, find
 from badm.bench.methods.replicas import MODES
 from badm.bench.records.runs import ENGINE
+from tests.helpers.engine_tasks import MOMENTUM, Line, train
+from tests.helpers.layer_wise import Idle
+from tests.helpers.ranks import on_ranks
 
 TABLE = Path(__file__).with_name("fingerprints.json")
 # Bases are chosen anew every ten steps.

@@ -7,11 +7,19 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from support import SHAPES, assert_identical, assert_near, drive, normal, parameters, trajectory
 from torch import Tensor
 
 from badm import BADM
 from badm.metrics import kernel
+from tests.helpers.support import (
+    SHAPES,
+    assert_identical,
+    assert_near,
+    drive,
+    normal,
+    parameters,
+    trajectory,
+)
 
 LARGE = ((400, 500), (7,), (333, 3), (), (100_003,))  # more than two threads' worth of elements
 OPTIONS = {"metric": "diagonal", "lr": 0.01, "weight_decay": 0.1}

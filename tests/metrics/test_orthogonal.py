@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support import normal
 from torch import Tensor
 
 from badm.metrics import orthogonal
 from badm.metrics.orthogonal import orthogonalize, polar_factor
+from tests.helpers.support import normal
 
 # The band that orthogonal.py states in two digits, [0.68, 1.32], for what starts above 0.002.
 LOW, HIGH = 0.675, 1.325

@@ -9,11 +9,20 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support import PATHS, assert_near, basis_of, drive, duals, normal, parameters, restless
 from torch import Tensor
 
 from badm import BADM
 from badm.metrics import eigenbases
+from tests.helpers.support import (
+    PATHS,
+    assert_near,
+    basis_of,
+    drive,
+    duals,
+    normal,
+    parameters,
+    restless,
+)
 
 SIDES = ("left", "right")
 
