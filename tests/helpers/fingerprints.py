@@ -114,7 +114,7 @@ class Pull:
     module: nn.Module
     step: int
     lr_factor: float = 1.0
-    share: float = 1.0
+    loss_weight: float = 1.0
     rank: int = 0
     noise: float = 0.0  # relative, for those who want to know what rounding comes to
 
@@ -125,7 +125,7 @@ class Pull:
         for part in range(2):
             yield 0.5, self._pull(part)
 
-    def count(self, gradients: float) -> None: ...
+    def count_gradients(self, gradients: float) -> None: ...
 
     def _pull(self, part: int, add: bool = False) -> float:
         loss = 0.0

@@ -65,7 +65,7 @@ class Idle:
     def sub_gradients(self) -> Iterator[tuple[float, float]]:
         raise AssertionError("a layer-wise method takes no gradients")
 
-    def count(self, gradients: float) -> None:
+    def count_gradients(self, gradients: float) -> None:
         self.gradients += gradients
 
 

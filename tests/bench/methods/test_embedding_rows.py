@@ -54,7 +54,7 @@ class Batch:
     def sub_gradients(self) -> Iterator[tuple[float, float]]:
         yield 1.0, self.gradient()
 
-    def count(self, gradients: float) -> None: ...
+    def count_gradients(self, gradients: float) -> None: ...
 
 
 def setting_of(method: Method) -> dict[str, Any]:

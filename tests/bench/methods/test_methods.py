@@ -77,13 +77,13 @@ class BatchOfWords:
             p.grad = None
         loss = cross_entropy(self.module(words), ((words < 3).sum(1) - 1).clamp(0, 2))
         loss.backward()
-        self.count(1.0)
+        self.count_gradients(1.0)
         return loss.item()
 
     def sub_gradients(self) -> Iterator[tuple[float, float]]:
         yield 1.0, self.gradient()
 
-    def count(self, gradients: float) -> None:
+    def count_gradients(self, gradients: float) -> None:
         self.gradients += gradients
 
 
@@ -284,7 +284,7 @@ class Given:
     def sub_gradients(self) -> Iterator[tuple[float, float]]:
         yield 1.0, self.gradient()
 
-    def count(self, gradients: float) -> None: ...
+    def count_gradients(self, gradients: float) -> None: ...
 
 
 @every_method

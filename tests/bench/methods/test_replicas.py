@@ -117,7 +117,7 @@ def test_every_mode_trains_and_ends_where_all_agree(tmp_path: Path) -> None:
     for (_, method, _), run in zip(wanted, first, strict=True):
         assert run.result.status == "finished", method
         assert min(errors(run)) < 0.9 * errors(run)[0], method
-        steps, _ = run.readings("loss")
+        steps, _ = run.validation_curve("loss")
         assert steps == list(range(0, 41, 5))
 
 

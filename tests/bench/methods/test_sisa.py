@@ -37,7 +37,7 @@ class Given:
     def gradient(self) -> float:
         raise AssertionError("sisa takes the gradients of sub-batches")
 
-    def count(self, gradients: float) -> None: ...
+    def count_gradients(self, gradients: float) -> None: ...
 
 
 def parameters(seed: int = 0) -> list[nn.Parameter]:

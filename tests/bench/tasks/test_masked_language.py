@@ -390,7 +390,7 @@ def stage(
 )
 def test_pre_training_on_made_up_reviews_learns(tmp_path: Path, method: str) -> None:
     _, done = stage("mlm-pretrain", tmp_path, method)
-    _, losses = done.readings("loss")
+    _, losses = done.validation_curve("loss")
     assert losses[-1] < losses[0] - 0.3
     assert done.facts["synthetic"] is True
     assert done.facts["reduction"] == "sum"
@@ -424,7 +424,7 @@ def test_the_stages_hand_on_their_weights(tmp_path: Path) -> None:
     _, one = stage("mlm-finetune", tmp_path, after=first)
     assert (one.result.score or 0) > 0.8
     # The third stage starts with what the second one came to.
-    assert done.readings("accuracy")[1][0] == max(_accuracies(tmp_path, frozen))
+    assert done.validation_curve("accuracy")[1][0] == max(_accuracies(tmp_path, frozen))
 
 
 def _accuracies(folder: Path, config: RunConfig) -> list[float]:
