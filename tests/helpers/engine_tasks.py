@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from badm.bench import Method, Player, Range, Score, Splits, Task
+from badm.bench.engine.options import RunOptions
 from badm.bench.engine.run import run
-from badm.bench.engine.training import RunOptions
 from badm.bench.method import (
     OptimizerLike,
     OptimizerTrainer,

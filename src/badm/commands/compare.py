@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from badm import stopping
+from badm.bench.engine.options import Machine
 from badm.bench.engine.streams import stdout_to_stderr
 from badm.bench.engine.workers import Workers
 from badm.bench.records.comparisons import Comparison, to_json
@@ -126,7 +127,9 @@ def compare(
         with stdout_to_stderr():
             runner = ComparisonRunner(plan, store, study, say)
         shown = not (as_json or quiet)
-        workers = Workers(options.default_jobs(jobs, threads), store, threads=threads)
+        workers = Workers(
+            options.default_jobs(jobs, threads), store, machine=Machine(threads=threads)
+        )
         try:
             with workers, ProgressDisplay(runner.pairs, console(stderr=True), shown=shown) as board:
                 runner.run(workers, board.update)

@@ -11,6 +11,7 @@ import typer
 
 from badm import stopping
 from badm.bench import tasks
+from badm.bench.engine.options import Machine
 from badm.bench.engine.streams import stdout_to_stderr
 from badm.bench.engine.workers import Workers
 from badm.bench.files import os_error_reason, write_atomically
@@ -115,7 +116,7 @@ def reproduce(
         for part in parts:
             runner = work[part.name]
             with ProgressDisplay(pairs, console(stderr=True), shown=shown) as board:
-                interrupted = _interrupted(runner, store, count, threads, board)
+                interrupted = _interrupted(runner, store, count, Machine(threads=threads), board)
             if interrupted and not any(e.finals for c in runner for e in c.record.entries):
                 raise KeyboardInterrupt
             command = _command(part.name, scale, seeds, steps, methods)
@@ -160,13 +161,13 @@ def _interrupted(
     runner: "list[ComparisonRunner]",
     store: RunStore,
     count: int,
-    threads: int,
+    machine: Machine,
     board: ProgressDisplay,
 ) -> bool:
     """Do the runs of a part that are left; whether Ctrl-C came before the end."""
     for one in runner:
         try:
-            with Workers(count, store, threads=threads) as workers:
+            with Workers(count, store, machine=machine) as workers:
                 one.run(workers, board.update)
         except KeyboardInterrupt:
             for other in runner:

@@ -5,17 +5,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from badm import stopping
 from badm.bench import methods, tasks
 from badm.bench.engine.launcher import run_or_launch
+from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.ranks import join_ranks
 from badm.bench.engine.run import run_on_ranks
 from badm.bench.engine.streams import stdout_to_stderr
-from badm.bench.engine.training import Interrupted, RunOptions
+from badm.bench.engine.training import Interrupted
 from badm.bench.methods.replicas import MODE_SEPARATOR, MODES
 from badm.bench.records.runs import Run, RunConfig, RunStore
 from badm.bench.task import Score
@@ -86,7 +86,8 @@ def run(
     - `torchrun --nproc-per-node 4 -m badm run digits --method badm --replicas outer`
     """
     with exit_on_error():
-        torch.set_num_threads(threads)
+        machine = Machine(threads=threads)
+        machine.prepare()
         chosen = methods.find(f"{method}{MODE_SEPARATOR}{replicas}" if replicas else method)
         full = options.parse_settings(setting or [], chosen)
         ranks = None
@@ -117,20 +118,32 @@ def run(
                 def on_step(step: int, loss: float) -> None:
                     progress.update(bar, completed=step, note=f"loss {loss:.4g}")
 
-                how = RunOptions(checkpoint, weights, on_step, stopping.asked, stopping.held)
+                how = RunOptions(
+                    checkpoint_seconds=checkpoint,
+                    keep_weights=weights,
+                    on_step=on_step,
+                    should_stop=stopping.asked,
+                    hold=stopping.held,
+                )
                 found = tasks.find(task, scale, here)  # type: ignore[arg-type]
                 progress.update(bar, total=steps or found.task.steps)
                 last = found.config(
-                    chosen, full, seed, steps=steps, schedule=schedule, threads=threads
+                    chosen,
+                    full,
+                    seed,
+                    steps=steps,
+                    schedule=schedule,
+                    threads=machine.threads,
+                    device=machine.device,
                 )
                 for stage, config in _stages(found, last):
                     if stopping.asked():  # in the last moments of the stage before
                         raise Interrupted
                     part = how if stage is found else replace(how, keep_weights=True)
                     if ranks is None:
-                        run_or_launch(stage, config, chosen, folder, part)
+                        run_or_launch(stage, config, chosen, folder, part, machine)
                     else:
-                        run_on_ranks(ranks, config, stage.task, chosen, folder, part)
+                        run_on_ranks(ranks, config, stage.task, chosen, folder, part, machine)
         except Interrupted:
             saved = store.checkpoint(config).exists()
             where = "its checkpoint" if saved else "the beginning"

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from badm import stopping
 from badm.bench import tasks as all_tasks
+from badm.bench.engine.options import Machine
 from badm.bench.engine.streams import stdout_to_stderr
 from badm.bench.engine.workers import Workers
 from badm.bench.records.plans import MethodRecord, Plan
@@ -76,7 +77,9 @@ def tune(
         )
         with stdout_to_stderr():
             runner = ComparisonRunner(plan, store, study, say)
-        workers = Workers(options.default_jobs(jobs, threads), store, threads=threads)
+        workers = Workers(
+            options.default_jobs(jobs, threads), store, machine=Machine(threads=threads)
+        )
         shown = not (as_json or quiet)
         with workers, ProgressDisplay(runner.pairs, console(stderr=True), shown=shown) as board:
             runner.run(workers, board.update)

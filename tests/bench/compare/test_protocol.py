@@ -16,8 +16,8 @@ from badm.bench import methods, tasks
 from badm.bench.analysis.summaries import summarise
 from badm.bench.compare import protocol
 from badm.bench.compare.protocol import ComparisonRunner
+from badm.bench.engine.options import RunOptions
 from badm.bench.engine.run import run
-from badm.bench.engine.training import RunOptions
 from badm.bench.engine.workers import Job, RunFinished, WorkerDied, WorkerEvent
 from badm.bench.errors import ProtocolError
 from badm.bench.method import Choice, Method

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from badm.bench import Method, Splits, Task
+from badm.bench.engine.options import RunOptions
 from badm.bench.engine.tensors import digest
-from badm.bench.engine.training import SCHEDULES, RunOptions
+from badm.bench.engine.training import SCHEDULES
 from badm.bench.errors import StoreError
 from badm.bench.records.runs import RunStore
 from badm.bench.tasks.scores.image_grids import sample_grid

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from badm.bench import Method, Splits, Task
-from badm.bench.engine.training import RunOptions
+from badm.bench.engine.options import RunOptions
 from badm.bench.errors import TaskError
 from badm.bench.method import CannotTrain, Setting, Trainer, TrainingSetup
 from badm.bench.records.runs import RunStore

@@ -101,8 +101,8 @@ class Driver:
         os._exit(code)
 
     def work(self, runs: Path, moment: Moment | None) -> None:
+        from badm.bench.engine.options import RunOptions
         from badm.bench.engine.run import run
-        from badm.bench.engine.training import RunOptions
         from badm.bench.records.runs import RunStore
         from tests.helpers.engine_tasks import Noisy
 
@@ -118,7 +118,13 @@ class Driver:
 
         with_moments(store.path(config), self.seen, moment)
         # A checkpoint after every step: as many on a fast machine as on a slow one.
-        run(config, Noisy(), self.method, store, RunOptions(0.0, True, watch))
+        run(
+            config,
+            Noisy(),
+            self.method,
+            store,
+            RunOptions(checkpoint_seconds=0.0, keep_weights=True, on_step=watch),
+        )
         (runs / "seen").write_text(json.dumps(self.seen))
 
     def whole(self) -> float:

@@ -16,8 +16,9 @@ from torch import nn
 
 import badm
 from badm.bench import Splits, Task
+from badm.bench.engine.options import RunOptions
 from badm.bench.engine.run import run
-from badm.bench.engine.training import Interrupted, RunOptions
+from badm.bench.engine.training import Interrupted
 from badm.bench.methods import find as find_method
 from badm.bench.records.runs import RunStore
 from tests.helpers import ENGINE_TASKS

@@ -15,7 +15,8 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from badm.bench.engine.run import Interrupted, RunOptions, run
+from badm.bench.engine.options import RunOptions
+from badm.bench.engine.run import Interrupted, run
 from badm.bench.methods import find, proximal
 from badm.bench.methods.anderson import AcceleratedDLADMM, Anderson
 from badm.bench.methods.dladmm import DLADMM, Penalties, doubled

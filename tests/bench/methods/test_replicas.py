@@ -17,9 +17,9 @@ from torch import nn
 
 from badm.bench import Splits, methods
 from badm.bench.engine.batches import BatchSampler
+from badm.bench.engine.options import RunOptions
 from badm.bench.engine.ranks import Ranks, join_ranks
 from badm.bench.engine.run import run_on_ranks
-from badm.bench.engine.training import RunOptions
 from badm.bench.methods.replicas import MODES
 from badm.bench.records.runs import Run, RunStore
 from badm.bench.task import Task

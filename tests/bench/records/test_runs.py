@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import torch
 
+from badm.bench.engine.options import RunOptions
 from badm.bench.engine.run import run
-from badm.bench.engine.training import Interrupted, RunOptions
+from badm.bench.engine.training import Interrupted
 from badm.bench.errors import StoreError
 from badm.bench.files import load_tensors, save_tensors
 from badm.bench.records.runs import SCHEMA, RunConfig, RunStore, read_run
@@ -39,6 +40,7 @@ OTHER: dict[str, Any] = {
     "data": "0123456789abcdef",
     "threads": 2,
     "engine": 2,
+    "device": "cuda",
 }
 
 
@@ -50,6 +52,16 @@ def test_the_key_changes_with_every_field(field: str) -> None:
     later = replace(CONFIG, after=other)
     assert later.key != replace(CONFIG, after=CONFIG).key  # and with those of the stage before
     assert RunConfig.from_dict(json.loads(json.dumps(later.to_dict()))).key == later.key
+
+
+def test_the_file_of_a_run_on_the_cpu_does_not_state_its_device() -> None:
+    """As those of older versions: the same bytes and keys, also of the stages before."""
+    later = replace(CONFIG, after=CONFIG, setting={"device": "cpu"})
+    assert "device" not in later.to_dict()
+    assert "device" not in later.to_dict()["after"]
+    assert later.to_dict()["setting"] == {"device": "cpu"}
+    on_cuda = replace(CONFIG, device="cuda", after=replace(CONFIG, device="cuda"))
+    assert on_cuda.to_dict()["device"] == on_cuda.to_dict()["after"]["device"] == "cuda"
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:

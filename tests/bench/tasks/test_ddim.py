@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from badm.bench import tasks
 from badm.bench.engine.evaluation import Evaluator
+from badm.bench.engine.options import RunOptions
 from badm.bench.engine.task_data import load_splits
-from badm.bench.engine.training import Interrupted, RunOptions
+from badm.bench.engine.training import Interrupted
 from badm.bench.errors import TaskError
 from badm.bench.methods import find as find_method
 from badm.bench.models.diffusion import Diffusion

@@ -373,8 +373,8 @@ def test_the_examples_learning_rate_is_ten_times_the_papers_and_penalties_a_tent
 def stage(
     name: str, folder: Path, method: str = "adam", after: RunConfig | None = None, **setting: Any
 ) -> tuple[RunConfig, Any]:
+    from badm.bench.engine.options import RunOptions
     from badm.bench.engine.run import run
-    from badm.bench.engine.training import RunOptions
 
     task, chosen = find(name, "smoke").task, find_method(method)
     setting = chosen.setting({"lr": 1e-2, **setting})

@@ -133,6 +133,7 @@ class MethodOnTask:
             test=test,
             after=None if self.previous is None else self.previous.entry.finals[seed],
             threads=self.plan.threads,
+            device=self.plan.device,
         )
 
     def _previous_stage_error(self, seed: int) -> str:

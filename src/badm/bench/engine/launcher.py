@@ -16,13 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from badm.bench import methods, tasks
+from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.ranks import join_ranks
 from badm.bench.engine.run import finished_run, run, run_on_ranks
 from badm.bench.engine.streams import leave_to_the_parent
-from badm.bench.engine.training import Interrupted, RunOptions
+from badm.bench.engine.training import Interrupted
 from badm.bench.errors import StoreError, TaskError
 from badm.bench.files import write_atomically
 from badm.bench.method import Method
@@ -43,42 +42,64 @@ class RankArguments:
 
     source: str
     scale: Scale
-    config: dict[str, Any]
-    folder: str
-    threads: int
-    checkpoint_seconds: float
-    keep_weights: bool
-    error_file: str  # the file for an error that is not one of badm
-    stop: str  # the file whose presence asks for a checkpoint and an end
-    begun: str  # the file that says that there is something to write a checkpoint of
+    config: RunConfig
+    folder: str  # of the runs
+    machine: Machine
+    options: dict[str, Any]  # those that can be sent: the callbacks are each rank's own
+    scratch: str  # a folder for the files below
+
+    @property
+    def error_file(self) -> Path:
+        """Where a rank writes an error of the task or the store, with which the run ends."""
+        return Path(self.scratch, "error")
+
+    @property
+    def stop_file(self) -> Path:
+        """The file whose presence asks for a checkpoint and an end."""
+        return Path(self.scratch, "stop")
+
+    @property
+    def started_file(self) -> Path:
+        """The file whose presence says that there is something to write a checkpoint of."""
+        return Path(self.scratch, "started")
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> RankArguments:
+        plain = json.loads(text)
+        config, machine = RunConfig.from_dict(plain["config"]), Machine(**plain["machine"])
+        return cls(**{**plain, "config": config, "machine": machine})
 
 
 def run_or_launch(
-    found: tasks.FoundTask, config: RunConfig, method: Method, store: RunStore, options: RunOptions
+    found: tasks.FoundTask,
+    config: RunConfig,
+    method: Method,
+    store: RunStore,
+    options: RunOptions,
+    machine: Machine,
 ) -> Run:
     """Do a run here, or on ranks of its own if its method takes several."""
     if method.family != "replicas":
-        return run(config, found.task, method, store, options)
+        return run(config, found.task, method, store, options, machine)
     done = finished_run(config, store, options)
     if done is not None:
         return done
-    with tempfile.TemporaryDirectory(prefix="badm-") as name:
-        scratch = Path(name)
+    with tempfile.TemporaryDirectory(prefix="badm-") as scratch:
         arguments = RankArguments(
             found.source,
             found.task.scale,
-            config.to_dict(),
+            config,
             str(store.anchored().folder),
-            torch.get_num_threads(),
-            options.checkpoint_seconds,
-            options.keep_weights,
-            str(scratch / "complaint"),
-            str(scratch / "stop"),
-            str(scratch / "begun"),
+            machine,
+            options.to_dict(),
+            scratch,
         )
         ranks = method.ranks(dict(config.setting))
         with options.hold():
-            _launch(arguments, ranks, config, store, options, scratch, found.folder)
+            _launch(arguments, ranks, store, options, found.folder)
     done = store.read(config)
     if done is None or done.result is None:
         raise RankLostError(f"the ranks of {config.method} on {config.task} left no result")
@@ -88,17 +109,16 @@ def run_or_launch(
 def _launch(
     arguments: RankArguments,
     ranks: int,
-    config: RunConfig,
     store: RunStore,
     options: RunOptions,
-    scratch: Path,
     here: Path,
 ) -> None:
-    output_file, deaths = scratch / "said", scratch / "deaths"
+    config, scratch = arguments.config, Path(arguments.scratch)
+    output_file, killed_file = scratch / "output", scratch / "killed"
     command = [
-        *(sys.executable, "-m", "badm.lifetime", "badm.bench.engine.torchrun", str(deaths)),
+        *(sys.executable, "-m", "badm.lifetime", "badm.bench.engine.torchrun", str(killed_file)),
         *("--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={RESTARTS}"),
-        *("-m", "badm.lifetime", "badm.bench.engine.launcher", json.dumps(asdict(arguments))),
+        *("-m", "badm.lifetime", "badm.bench.engine.launcher", arguments.to_json()),
     ]
     with output_file.open("wb") as output:
         process = subprocess.Popen(
@@ -117,22 +137,21 @@ def _launch(
                 except subprocess.TimeoutExpired:
                     _report_progress(config, store, options)
                 if options.should_stop():
-                    Path(arguments.stop).touch()
-                    if not Path(arguments.begun).exists():
+                    arguments.stop_file.touch()
+                    if not arguments.started_file.exists():
                         break
         finally:
             process.kill()  # and with it all ranks, if it has not ended
             process.wait()
-    complaint = Path(arguments.error_file)
-    if complaint.exists():
-        kind, message = json.loads(complaint.read_text(encoding="utf-8"))
+    if arguments.error_file.exists():
+        kind, message = json.loads(arguments.error_file.read_text(encoding="utf-8"))
         raise {"TaskError": TaskError, "StoreError": StoreError}.get(kind, ValueError)(message)
-    if Path(arguments.stop).exists() and not _ended(config, store):
+    if arguments.stop_file.exists() and not _ended(config, store):
         raise Interrupted
     if process.returncode:
         raise RankLostError(
             f"the ranks of {config.method} on {config.task} failed: "
-            f"{_why(process.returncode, output_file, deaths)}"
+            f"{_why(process.returncode, output_file, killed_file)}"
         )
 
 
@@ -141,12 +160,12 @@ def _ended(config: RunConfig, store: RunStore) -> bool:
     return found is not None and found.result is not None
 
 
-def _why(code: int, output_file: Path, deaths: Path) -> str:
+def _why(code: int, output_file: Path, killed_file: Path) -> str:
     """Which of them was killed and how; if none was, the last that they said."""
     if code < 0:
         return f"torchrun was {how_it_ended(code)}"
-    if deaths.exists():
-        return deaths.read_text(encoding="utf-8")
+    if killed_file.exists():
+        return killed_file.read_text(encoding="utf-8")
     return "\n" + output_file.read_text(encoding="utf-8", errors="replace")[-OUTPUT_TAIL:]
 
 
@@ -164,35 +183,34 @@ def _report_progress(config: RunConfig, store: RunStore, options: RunOptions) ->
 
 
 def _run_rank(arguments: RankArguments) -> None:
-    torch.set_num_threads(arguments.threads)
-    config = RunConfig.from_dict(arguments.config)
-    wish = Wish(Path(arguments.stop).exists)
+    arguments.machine.prepare()
+    config = arguments.config
+    wish = Wish(arguments.stop_file.exists)
 
     @contextmanager
     def hold() -> Iterator[None]:
         with wish.held():
-            Path(arguments.begun).touch()
+            arguments.started_file.touch()
             yield
 
-    options = RunOptions(
-        arguments.checkpoint_seconds, arguments.keep_weights, should_stop=wish.asked, hold=hold
-    )
+    options = RunOptions(**arguments.options, should_stop=wish.asked, hold=hold)
     found, method = tasks.find(arguments.source, arguments.scale), methods.find(config.method)
     found.confirm(config)
-    run_on_ranks(join_ranks(), config, found.task, method, RunStore(arguments.folder), options)
+    store = RunStore(arguments.folder)
+    run_on_ranks(join_ranks(), config, found.task, method, store, options, arguments.machine)
 
 
 def main() -> None:
     leave_to_the_parent()
-    arguments = RankArguments(**json.loads(sys.argv[1]))
+    arguments = RankArguments.from_json(sys.argv[1])
     try:
         _run_rank(arguments)
     except Interrupted:
         return
     except (TaskError, StoreError, ValueError) as error:
-        # Another try would end alike, so that torchrun is not told.
-        complaint = json.dumps([type(error).__name__, str(error)])
-        write_atomically(Path(arguments.error_file), complaint.encode())
+        # Not raised: torchrun would try again, which would end the same way.
+        message = json.dumps([type(error).__name__, str(error)])
+        write_atomically(arguments.error_file, message.encode())
 
 
 if __name__ == "__main__":

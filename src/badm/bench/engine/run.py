@@ -13,8 +13,9 @@ import torch
 
 from badm.bench import files
 from badm.bench.engine.journal import BadCheckpoint
+from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.ranks import SINGLE_PROCESS, Ranks
-from badm.bench.engine.training import Interrupted, RunOptions, Training
+from badm.bench.engine.training import Interrupted, Training
 from badm.bench.errors import StoreError
 from badm.bench.method import Method
 from badm.bench.records.runs import Run, RunConfig, RunStore
@@ -29,12 +30,13 @@ def run(
     method: Method,
     store: RunStore,
     options: RunOptions | None = None,
+    machine: Machine | None = None,
 ) -> Run:
     """Do the run, or what is left of it, or read it if it has been done.
 
     If another process is at it, wait for that one. A run whose method raised is tried again.
     """
-    finished = run_on_ranks(SINGLE_PROCESS, config, task, method, store, options)
+    finished = run_on_ranks(SINGLE_PROCESS, config, task, method, store, options, machine)
     assert finished is not None
     return finished
 
@@ -46,10 +48,11 @@ def run_on_ranks(
     method: Method,
     store: RunStore,
     options: RunOptions | None = None,
+    machine: Machine | None = None,
 ) -> Run | None:
     """The same as one of several ranks. The first one has the run, the others return nothing."""
-    options, store = options or RunOptions(), store.anchored()
-    _check(ranks, config, method)
+    options, machine, store = options or RunOptions(), machine or Machine(), store.anchored()
+    _check(ranks, config, method, machine)
     try:
         with _locked(config, store, options) if ranks.is_first else nullcontext():
             finished = None
@@ -59,17 +62,19 @@ def run_on_ranks(
             if ranks.from_first(finished is not None):
                 return finished
             try:
-                _train(ranks, config, task, method, store, options)
+                _train(ranks, config, task, method, store, machine, options)
             except BadCheckpoint:
-                _train(ranks, config, task, method, store, options)
+                _train(ranks, config, task, method, store, machine, options)
             return store.read(config) if ranks.is_first else None
     except OSError as error:
         where = error.filename or store.path(config)
         raise StoreError(f"cannot write {where}: {files.os_error_reason(error)}") from None
 
 
-def _check(ranks: Ranks, config: RunConfig, method: Method) -> None:
+def _check(ranks: Ranks, config: RunConfig, method: Method, machine: Machine) -> None:
     """As many threads and ranks as the run is filed under, and all ranks for the same run."""
+    if config.device != machine.device:
+        raise ValueError(f"the run is to be on {config.device}, and the machine is {machine}")
     threads = torch.get_num_threads()
     if config.threads != threads:
         raise ValueError(f"the run is to have {config.threads} threads, and torch has {threads}")
@@ -85,10 +90,13 @@ def _train(
     task: Task,
     method: Method,
     store: RunStore,
+    machine: Machine,
     options: RunOptions,
 ) -> None:
-    with local_imports(task), Training(config, task, method, store, options, ranks) as training:
-        training.run()
+    with local_imports(task):
+        training = Training(config, task, method, store, machine, options, ranks)
+        with training:
+            training.run()
 
 
 @contextmanager

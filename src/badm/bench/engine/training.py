@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -21,6 +20,7 @@ from badm.bench.engine.batches import BatchSampler
 from badm.bench.engine.environment import environment, peak_memory, reset_peak_memory
 from badm.bench.engine.evaluation import Evaluator
 from badm.bench.engine.journal import BadCheckpoint, RankJournal, RunJournal
+from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.ranks import SINGLE_PROCESS, Ranks
 from badm.bench.engine.step_batch import TaskStepBatch
 from badm.bench.engine.task_data import (
@@ -54,18 +54,6 @@ class Interrupted(Exception):
     """The run was asked to stop and has written a checkpoint."""
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """How a run is carried out; nothing here changes its result."""
-
-    checkpoint_seconds: float = 20.0
-    keep_weights: bool = False
-    on_step: Callable[[int, float], None] = lambda step, loss: None
-    should_stop: Callable[[], bool] = lambda: False
-    # Around all of a run that looks at `stop`: what would end it at once waits until it has.
-    hold: Callable[[], AbstractContextManager[None]] = nullcontext
-
-
 @dataclass
 class TrainingState:
     """What a checkpoint holds beside the weights of model and trainers."""
@@ -93,11 +81,12 @@ class Training:
         task: Task,
         method: Method,
         store: RunStore,
+        machine: Machine,
         options: RunOptions,
         ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
-        self.config, self.task, self.store, self.options = config, task, store, options
-        self.ranks = ranks
+        self.config, self.task, self.store = config, task, store
+        self.machine, self.options, self.ranks = machine, options, ranks
         self.journal = (
             RunJournal(config, store) if ranks.is_first else RankJournal(config, store, ranks.rank)
         )

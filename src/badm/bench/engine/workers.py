@@ -8,13 +8,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from types import TracebackType
 from typing import Any
 
+from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.streams import leave_to_the_parent
 from badm.bench.errors import StoreError, TaskError
 from badm.bench.records.runs import RunConfig, RunStore
@@ -73,13 +74,28 @@ class Workers:
     """A fixed number of processes. To be used in a ``with`` block, which ends them."""
 
     def __init__(
-        self, count: int, store: RunStore, *, threads: int = 1, checkpoint_seconds: float = 20.0
+        self,
+        count: int,
+        store: RunStore,
+        *,
+        machine: Machine | None = None,
+        options: RunOptions | None = None,
     ) -> None:
+        """Start no more than ``count`` processes, each with what ``machine`` states.
+
+        The callbacks of ``options`` are not used: :meth:`events` says how far the runs are, and
+        :meth:`stop` stops them.
+        """
         self.context = multiprocessing.get_context("spawn")
         # Not an Event: that has a lock, which a worker that is killed may hold for ever.
         self.stopping = self.context.RawValue("b", 0)
         folder = str(store.anchored().folder)
-        self.arguments = (folder, threads, checkpoint_seconds, self.stopping)
+        self.arguments = (
+            folder,
+            machine or Machine(),
+            RunOptions(**options.to_dict()) if options else RunOptions(),
+            self.stopping,
+        )
         self.idle: list[_Worker] = []
         self.busy: dict[Connection[Any, Any], tuple[_Worker, Job]] = {}
         self.count = count
@@ -191,8 +207,8 @@ def _sigint_blocked() -> Iterator[None]:
 def _worker_main(
     pipe: Connection[Any, Any],
     folder: str,
-    threads: int,
-    checkpoint_seconds: float,
+    machine: Machine,
+    options: RunOptions,
     stopping: Any,
 ) -> None:
     """The life of a worker: a job, a run, a word; until the pipe is closed."""
@@ -203,7 +219,7 @@ def _worker_main(
     leave_to_the_parent()
     try:
         with signals([signal.SIGTERM]):
-            _do_jobs(pipe, folder, threads, checkpoint_seconds, stopping)
+            _do_jobs(pipe, folder, machine, options, stopping)
     except Stopped:  # with a checkpoint, if there was a run: now the signal may do what it does
         signal.raise_signal(signal.SIGTERM)
 
@@ -211,14 +227,14 @@ def _worker_main(
 def _do_jobs(
     pipe: Connection[Any, Any],
     folder: str,
-    threads: int,
-    checkpoint_seconds: float,
+    machine: Machine,
+    options: RunOptions,
     stopping: Any,
 ) -> None:
     try:
         job = pipe.recv()
         try:
-            do = _job_runner(RunStore(folder), threads, checkpoint_seconds, stopping)
+            do = _job_runner(RunStore(folder), machine, options, stopping)
         except Exception as error:
             return pipe.send(_broken_message(error))
         while True:
@@ -229,16 +245,14 @@ def _do_jobs(
 
 
 def _job_runner(
-    store: RunStore, threads: int, checkpoint_seconds: float, stopping: Any
+    store: RunStore, machine: Machine, options: RunOptions, stopping: Any
 ) -> Callable[[Job, Connection[Any, Any]], tuple[str, Any]]:
-    import torch
-
     from badm.bench import methods, tasks
     from badm.bench.engine.launcher import run_or_launch
-    from badm.bench.engine.training import Interrupted, RunOptions
+    from badm.bench.engine.training import Interrupted
     from badm.distributed.ranks import RankLostError
 
-    torch.set_num_threads(threads)
+    machine.prepare()
     found: dict[tuple[str, Scale], tasks.FoundTask] = {}
     wish = Wish(lambda: bool(stopping.value))
 
@@ -265,9 +279,15 @@ def _job_runner(
             if where not in found:
                 found[where] = tasks.find(*where)
             found[where].confirm(job.config)
-            options = RunOptions(checkpoint_seconds, job.keep_weights, watch, stop, hold)
+            own = replace(
+                options,
+                keep_weights=options.keep_weights or job.keep_weights,
+                on_step=watch,
+                should_stop=stop,
+                hold=hold,
+            )
             method = methods.find(job.config.method)
-            run_or_launch(found[where], job.config, method, store, options)
+            run_or_launch(found[where], job.config, method, store, own, machine)
         except Interrupted:
             if asked():  # it is this process that is to end
                 raise Stopped from None

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
+
+
+def as_saved(record: Any) -> dict[str, Any]:
+    """A dataclass and those in it as dicts; a device that is the CPU is left out.
+
+    Files from before there was a choice do not state it, and their bytes and keys stay theirs.
+    """
+    return asdict(record, dict_factory=_without_cpu)
+
+
+def _without_cpu(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in fields if (name, value) != ("device", "cpu")}
 
 
 def finite_or_none(value: Any) -> Any:

@@ -11,7 +11,7 @@ import json
 import math
 import re
 import reprlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +20,7 @@ from badm.bench.errors import StoreError
 from badm.bench.files import os_error_reason, write_atomically
 from badm.bench.records import schema
 from badm.bench.records.comparisons import MethodInfo, TaskInfo, Trial
+from badm.bench.records.json_values import as_saved
 from badm.bench.records.runs import RUN_BYTES, RunConfig, RunStore
 from badm.bench.records.schema import Between, Count, SchemaError
 from badm.bench.task import Scale
@@ -48,10 +49,11 @@ class Plan:
     steps: Count | None = None  # instead of the task's own
     reference: str = ""  # the method that the others are tested against
     threads: int = 1  # of each run: sums in another order are other numbers
+    device: str = "cpu"  # of each run: cpu, cuda or mps
 
     @property
     def key(self) -> str:
-        plain = asdict(self)
+        plain = as_saved(self)
         if self.threads == 1:  # the records of older versions do not say
             del plain["threads"]
         text = json.dumps(plain, sort_keys=True)
@@ -88,7 +90,7 @@ class ComparisonRecord:
         if not self.plan.seeds:  # a search alone, which compares nothing
             return
         path = store.folder / "comparisons" / f"{self.plan.key}.json"
-        plain = {"badm": "comparison", "schema": SCHEMA, **asdict(self)}
+        plain = {"badm": "comparison", "schema": SCHEMA, **as_saved(self)}
         text = json.dumps(plain, indent=1, ensure_ascii=False)
         try:
             path.parent.mkdir(exist_ok=True)

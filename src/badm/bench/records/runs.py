@@ -16,7 +16,7 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -26,7 +26,7 @@ from badm.bench import files
 from badm.bench.errors import StoreError
 from badm.bench.files import os_error_reason
 from badm.bench.records import schema
-from badm.bench.records.json_values import finite_or_none
+from badm.bench.records.json_values import as_saved, finite_or_none
 from badm.bench.records.schema import Amount, Count
 
 SCHEMA = 1
@@ -63,6 +63,7 @@ class RunConfig:
     data: str = ""  # what tells the data files from others; nothing where there are none
     threads: int = 1
     engine: int = 1
+    device: str = "cpu"  # its type: cpu, cuda or mps
 
     def __post_init__(self) -> None:
         for name, value in dict(self.setting).items():
@@ -77,7 +78,7 @@ class RunConfig:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return as_saved(self)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> RunConfig:

@@ -117,6 +117,7 @@ class FoundTask:
         test: bool = True,
         after: RunConfig | None = None,
         threads: int = 1,
+        device: str = "cpu",
     ) -> RunConfig:
         """A run of the task, with all that its result depends on."""
         return RunConfig(
@@ -134,6 +135,7 @@ class FoundTask:
             self.data,
             threads,
             ENGINE,
+            device,
         )
 
     def confirm(self, config: RunConfig) -> None:
