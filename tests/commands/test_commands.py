@@ -287,6 +287,36 @@ def test_a_broken_task_ends_a_comparison_with_the_same_sentence(tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "node-cora-gnn", "-m", "sgd"),
+        ("run", "{own}", "-m", "sgd"),  # its first stage has all it needs
+        ("compare", QUICK, "node-cora-gnn", "--methods", "sgd", "--trials", "1", "--jobs", "1"),
+        ("tune", "node-cora-gnn", "--method", "sgd", "--trials", "1", "--jobs", "1"),
+        ("reproduce", "node-classification", "--methods", "sgd", "-o", "{results}"),
+    ],
+    ids=["run", "run-after-a-stage", "compare", "tune", "reproduce"],
+)
+def test_a_missing_dataset_is_reported_before_anything_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        f"from badm.bench.tasks.digits import Digits\n"
+        f"class Second(Digits):\n    name, after, dataset_name = 'second', {QUICK!r}, 'cora'\n"
+    )
+    monkeypatch.setenv("BADM_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setenv("QUICK_LOG", str(tmp_path / "log"))
+    places = {"{own}": own, "{results}": tmp_path / "results"}
+    result = badm(*(places.get(a, a) for a in arguments), "--runs", tmp_path / "runs")
+    assert result.exit_code == 1, result.output
+    assert "cora is not complete" in result.stderr
+    assert "badm data fetch cora" in result.stderr
+    assert not (tmp_path / "log").exists()  # no model was made
+    assert not list(tmp_path.glob("runs/**/*.jsonl"))
+
+
 def test_diverging_is_a_result_and_cannot_train_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

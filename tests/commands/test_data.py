@@ -21,6 +21,7 @@ from typer.testing import CliRunner, Result
 
 from badm.bench import data
 from badm.bench.data import checksums, idx, reviews
+from badm.bench.tasks import TASKS
 from badm.commands import data as command
 
 PLAIN = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
@@ -72,6 +73,13 @@ def test_list_json_holds_the_same(bbbp: Path, root: Path) -> None:
     assert rows["bbbp"]["bytes"] == bbbp.stat().st_size
     assert rows["digits"]["status"] == "inside scikit-learn"
     assert rows["camelyon"]["files"][0].endswith("split_train_x.h5")
+
+
+def test_list_shows_every_task_under_the_dataset_it_states(root: Path) -> None:
+    rows = json.loads(badm_data_command("list", "--json").stdout)["datasets"]
+    shown = {task: row["name"] for row in rows for task in row["tasks"]}
+    assert shown == {name: make("cpu").dataset_name for name, make in TASKS.items()}
+    assert sum(len(row["tasks"]) for row in rows) == len(TASKS)  # each once
 
 
 def test_verify_checks_what_is_there_and_exits_0(bbbp: Path) -> None:

@@ -136,10 +136,9 @@ def reproduce(
 
 
 def _missing_tasks(part: PaperPart, scale: str) -> list[str]:
-    """The tasks of a part whose data are not there, told; an error if that is all of them."""
-    if scale == "smoke":  # on synthetic data
-        return []
-    lacking = {task: why for task in part.tasks if (why := tasks.missing_data(task))}
+    """The tasks of a part whose datasets are missing; an error if that is all of them."""
+    found = {task: tasks.find(task, scale) for task in part.tasks}  # type: ignore[arg-type]
+    lacking = {task: why for task, one in found.items() if (why := one.missing_data)}
     if len(lacking) == len(part.tasks):
         exit_with(next(iter(lacking.values())), FAILED)
     for why in dict.fromkeys(lacking.values()):

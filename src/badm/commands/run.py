@@ -126,6 +126,7 @@ def run(
                     hold=stopping.held,
                 )
                 found = tasks.find(task, scale, here)  # type: ignore[arg-type]
+                found.require_data()
                 progress.update(bar, total=steps or found.task.steps)
                 last = found.config(
                     chosen,

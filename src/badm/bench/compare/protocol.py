@@ -55,6 +55,8 @@ class ComparisonRunner:
         found = [tasks.find(source, plan.scale, here) for source in plan.tasks]
         chosen = [methods.find(name) for name in plan.methods]
         _check(plan, found)
+        for one in found:  # before any of them trains
+            one.require_data()
         database = None
         if plan.protocol == "tuned":
             database = _book(study, self.store, say)

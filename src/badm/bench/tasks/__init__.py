@@ -13,9 +13,6 @@ from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 
-from badm.bench.data.availability import path
-from badm.bench.data.catalogue import find as find_dataset
-from badm.bench.data.dataset import MissingData
 from badm.bench.errors import TaskError, error_location
 from badm.bench.files import os_error_reason
 from badm.bench.method import Method, Setting
@@ -24,7 +21,7 @@ from badm.bench.records.runs import ENGINE, RunConfig
 from badm.bench.task import Scale, Task, check_task
 from badm.bench.tasks.bbbp import Bbbp, BbbpPadded
 from badm.bench.tasks.cgan import TASKS as CGAN_TASKS
-from badm.bench.tasks.data_identity import identity
+from badm.bench.tasks.data_identity import identity, missing_data
 from badm.bench.tasks.ddim import TASKS as DDIM_TASKS
 from badm.bench.tasks.detection import Detection, DetectionScaled
 from badm.bench.tasks.digits import Digits
@@ -58,7 +55,7 @@ TASKS: dict[str, Callable[[Scale], Task]] = {
 
 @cache
 def by_dataset() -> dict[str, tuple[str, ...]]:
-    """The names of the tasks that read a dataset, by its name.
+    """Map the name of each dataset to the names of the tasks that read it.
 
     >>> by_dataset()["cora"][:2]
     ('node-cora-dnn', 'node-cora-gnn')
@@ -69,22 +66,6 @@ def by_dataset() -> dict[str, tuple[str, ...]]:
         if dataset:
             found[dataset] = (*found.get(dataset, ()), name)
     return found
-
-
-def missing_data(name: str) -> str:
-    """What a task lacks of its data and how to get it, or nothing.
-
-    >>> missing_data("digits")
-    ''
-    """
-    dataset = find(name).task.dataset_name
-    if not dataset or not find_dataset(dataset).files:
-        return ""
-    try:
-        path(dataset)
-    except MissingData as error:
-        return str(error)
-    return ""
 
 
 class UnknownTask(ValueError):
@@ -103,8 +84,21 @@ class FoundTask:
 
     @cached_property
     def data(self) -> str:
-        """What tells its data files from others, wherever they lie."""
+        """The digest of its data files: part of the key of its runs."""
         return identity(self.task)
+
+    @property
+    def missing_data(self) -> str:
+        """What it or an earlier stage lacks of its dataset and how to fetch it, or ``""``."""
+        missing = missing_data(self.task)
+        if missing or self.previous_stage is None:
+            return missing
+        return _find(self.previous_stage, self.task.scale, self.folder).missing_data
+
+    def require_data(self) -> None:
+        """Raise ``TaskError`` if its dataset, or that of an earlier stage, is not there."""
+        if self.missing_data:
+            raise TaskError(f"task {self.task.name}: {self.missing_data}")
 
     def config(
         self,

@@ -17,9 +17,11 @@ from functools import lru_cache
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from badm.bench.data.availability import path as dataset_folder
 from badm.bench.data.availability import required_files, shortages
 from badm.bench.data.catalogue import find
 from badm.bench.data.checksums import sha256
+from badm.bench.data.dataset import Dataset, MissingData
 from badm.bench.data.folder import root
 from badm.bench.errors import TaskError
 from badm.bench.files import cache_folder, os_error_reason, write_atomically
@@ -54,6 +56,26 @@ def identity(task: Task) -> str:
         raise TaskError(f"task {task.name}: {error}") from None
 
 
+def missing_data(task: Task) -> str:
+    """Say what is missing of the dataset a task reads, and how to fetch it; ``""`` if nothing is.
+
+    >>> from badm.bench.tasks.digits import Digits
+    >>> missing_data(Digits())
+    ''
+    """
+    if not task.dataset_name or task.scale == "smoke":
+        return ""
+    try:
+        dataset = _dataset(task.dataset_name)
+        if dataset.files:
+            dataset_folder(dataset)
+    except _Unusable as error:
+        raise TaskError(f"task {task.name}: {error}") from None
+    except MissingData as error:
+        return str(error)
+    return ""
+
+
 def dataset_identity(name: str) -> str:
     """Of the files of a dataset of the catalogue; nothing if some are missing.
 
@@ -69,14 +91,18 @@ class _Unusable(ValueError):
 
 def _of_dataset(name: str) -> list[tuple[str, Path]]:
     """The files of a dataset, by their names in the data folder."""
-    try:
-        dataset = find(name)
-    except ValueError as error:
-        raise _Unusable(f"dataset_name names none: {error}") from None
+    dataset = _dataset(name)
     if shortages(dataset):  # the task will say how to get it
         return []
     found = (name for files in required_files(dataset) for name in files.found(root()))
     return [(name, root() / name) for name in found]
+
+
+def _dataset(name: str) -> Dataset:
+    try:
+        return find(name)
+    except ValueError as error:
+        raise _Unusable(f"dataset_name is not in the catalogue: {error}") from None
 
 
 def _identity(files: Sequence[tuple[str, Path]]) -> str:

@@ -23,6 +23,7 @@ class Digits(Task):
     batch_size = 64
     sub_batch_size = 16
     target = 0.97
+    dataset_name = "digits"
 
     def __init__(self, scale: Scale = "cpu") -> None:
         super().__init__(scale)
