@@ -61,6 +61,13 @@ def test_constraints_pin_torch_and_every_direct_dependency_of_the_tested_extras(
         assert names <= pinned, f"constraints.txt lacks {sorted(names - pinned)}"
 
 
+def test_bench_holds_rooms_and_beside_them_the_contracts_and_the_helpers_alone() -> None:
+    files = {path.name for path in (ROOT / "src" / "badm" / "bench").glob("*.py")}
+    contracts = {"task.py", "method.py", "paper.py"}
+    helpers = {"errors.py", "files.py", "formatting.py", "names.py"}
+    assert files == contracts | helpers | {"__init__.py"}
+
+
 def test_importing_badm_imports_torch_and_nothing_of_the_extras() -> None:
     result = python("-c", "import sys; from badm import *; print(*sys.modules)")
     assert result.returncode == 0, result.stderr

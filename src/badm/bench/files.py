@@ -17,7 +17,7 @@ from zipfile import ZIP_STORED, ZipFile
 
 import torch
 
-from badm.bench import files, formatting
+from badm.bench import formatting
 from badm.bench.errors import StoreError
 
 KINDS = {
@@ -73,7 +73,7 @@ def os_error_reason(error: OSError) -> str:
 @contextmanager
 def _atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that is there when all of it is, whenever the process or the machine stops."""
-    files.replaceable(path)
+    replaceable(path)
     part = path.with_name(f"{path.name}.part{os.getpid()}")
     try:
         with part.open("wb") as file:
@@ -104,7 +104,7 @@ def save_tensors(path: Path, content: Any) -> None:
 
 def load_tensors(path: Path) -> Any:
     """What :func:`save_tensors` has written, all of it as it was: torch checks no checksums."""
-    files.require_regular(path)
+    require_regular(path)
     with ZipFile(path) as archive:
         # torch packs nothing: what is packed may be a thousand times as large in memory.
         packed = [one for one in archive.infolist() if one.compress_type != ZIP_STORED]
