@@ -223,8 +223,8 @@ LOOP = TASK.replace(STATED, f'{STATED}    after = "two"\n') + TASK[
         (STATED, f"{STATED}    after = 'one'\n", "cannot come after itself, got one after one"),
         (STATED, f"{STATED}    after = 'nowhere'\n", "after of task one must be a task: there is"),
         (STATED, f"{STATED}    after = ['one']\n", "after of task One must be the name of the"),
-        (STATED, f"{STATED}    exhibit_at = 0.5\n", "exhibit_at of task One must be a tuple of"),
-        (STATED, f"{STATED}    exhibit_at = (2,)\n", "numbers above 0 and up to 1"),
+        (STATED, f"{STATED}    artifacts_at = 0.5\n", "artifacts_at of task One must be a tuple of"),
+        (STATED, f"{STATED}    artifacts_at = (2,)\n", "numbers above 0 and up to 1"),
         (STATED, f"{STATED}    paper = 'yes'\n", "paper of task One must be a Paper or None"),
         ('best="low"', 'best="lowest"', "a Score whose best is 'high' or 'low', got Score("),
         ('Score("error", best="low")', 'Score("")', "a Score whose name is a text that evaluate"),
@@ -342,7 +342,7 @@ def test_any_text_of_a_task_is_kept_as_it_is(here: Path, text: str) -> None:
     assert shown["result"]["message"] == text
     lines = [json.loads(line) for line in Path(shown["path"]).read_text("utf-8").splitlines()]
     assert (lines[0]["facts"]["description"], lines[0]["facts"]["notes"]) == (text, [text])
-    assert [list(line["artifacts"]) for line in lines if "artifacts" in line] == [[text]]
+    assert [list(line["exhibits"]) for line in lines if "exhibits" in line] == [[text]]
 
 
 def test_scores_that_are_nan_are_a_result(here: Path) -> None:

@@ -326,7 +326,7 @@ def test_numbers_too_large_for_a_figure_are_left_out_of_it(
 
 def shown_as(store: RunStore, name: str) -> None:
     """Let the run of adam want that file to be shown as its samples."""
-    write(store.path(config("adam")), replaced(lines("adam"), (4, "artifacts", "samples"), name))
+    write(store.path(config("adam")), replaced(lines("adam"), (4, "exhibits", "samples"), name))
 
 
 def linked(to: str) -> Callable[[Path, Path], None]:
@@ -434,7 +434,7 @@ def test_exhibits_in_all_have_an_end(
     """A file that is shown a million times would fill the memory."""
     monkeypatch.setattr("badm.bench.analysis.summaries.SHOWN_BYTES", 100)
     titles = {f"title {i}": "20-1.txt" for i in range(50)}
-    write(store.path(config("sgd")), replaced(lines("sgd"), (4, "artifacts"), titles))
+    write(store.path(config("sgd")), replaced(lines("sgd"), (4, "exhibits"), titles))
     made, _ = reported(store, tmp_path)
     assert sum(len(one.text) for one in made.artifacts) == 100
     assert made.notes == [f"Skipped: {store.path(config('sgd'))}: artifacts beyond 100 B in all."]
