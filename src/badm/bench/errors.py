@@ -1,4 +1,4 @@
-"""What can go wrong in a run or a comparison: errors whose message is for the reader."""
+"""Errors of runs and comparisons, with messages for the user."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class TaskError(Exception):
-    """A task cannot be used: its own code raised, or gave what it must not."""
+    """A task cannot be used: its code raised, or returned something invalid."""
 
 
 class MethodError(Exception):
@@ -15,15 +15,15 @@ class MethodError(Exception):
 
 
 def error_location(error: BaseException, *files: str) -> str:
-    """The line that raised: the innermost one in ``files``, if it went through them."""
+    """Name the file and line that raised: the innermost frame in ``files``, if there is one."""
     frames = traceback.extract_tb(error.__traceback__)
     within = [frame for frame in frames if frame.filename in files] or frames
     return f"{Path(within[-1].filename).name}, line {within[-1].lineno}"
 
 
 class StoreError(Exception):
-    """The folder cannot be used as a store, or not any more; the message says why."""
+    """A folder cannot be used, or no longer be used, as a store; the message says why."""
 
 
 class ProtocolError(Exception):
-    """The rules of a protocol cannot be kept; the message says which."""
+    """A plan breaks a rule of its protocol; the message says which."""

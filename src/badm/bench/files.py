@@ -1,7 +1,8 @@
-"""Files that may not be what their names say.
+"""Safe reading and writing of files.
 
-What is not a regular file is never opened: a named pipe would wait for ever for someone to write
-into it, and to open some devices is to do something. What is too large is not read.
+Only regular files are opened: reading a named pipe would block until someone writes to it, and
+opening some devices has effects. Files that are too large are not read. Files are written
+atomically.
 """
 
 from __future__ import annotations
@@ -29,30 +30,32 @@ KINDS = {
 
 
 def require_regular(path: Path) -> None:
-    """Raise ``OSError`` where there is no file, or something that is none; links are followed."""
+    """Raise ``OSError`` unless ``path`` is a regular file or a link to one."""
     _check(path.stat(), path)
 
 
 def replaceable(path: Path) -> None:
-    """Raise ``OSError`` where there is something that is neither a file nor a link to one."""
+    """Raise ``OSError`` if ``path`` exists and is neither a regular file nor a link to one."""
     try:
         require_regular(path)
     except FileNotFoundError:
         return
 
 
-def read_bounded(path: Path, most: int) -> bytes:
-    """All of a file of at most so many bytes; ``OSError`` says why it cannot be read."""
+def read_bounded(path: Path, limit: int) -> bytes:
+    """Read a file of at most ``limit`` bytes; ``OSError`` says why it cannot be read."""
     require_regular(path)
-    # It may have been replaced since: O_NONBLOCK does not wait, and what was opened is looked at.
+    # It may have been replaced since: O_NONBLOCK does not block, and the open file is checked too.
     opened = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with open(opened, "rb") as file:
         status = os.fstat(opened)
         _check(status, path)
-        # What the system makes as it is read, such as /proc, says that it is empty.
-        content = b"" if status.st_size > most else file.read(most + 1)
-    if max(status.st_size, len(content)) > most:
-        raise OSError(EFBIG, f"is larger than the {formatting.size(most)} that are read", str(path))
+        # Files of /proc have a size of 0 and contents all the same.
+        content = b"" if status.st_size > limit else file.read(limit + 1)
+    if max(status.st_size, len(content)) > limit:
+        raise OSError(
+            EFBIG, f"is larger than the {formatting.size(limit)} that are read", str(path)
+        )
     return content
 
 
@@ -65,14 +68,14 @@ def _check(status: os.stat_result, path: Path) -> None:
 
 
 def os_error_reason(error: OSError) -> str:
-    """What the system says, without number and path."""
-    said = error.strerror or str(error)
-    return said[:1].lower() + said[1:]
+    """Return the system's message, without number and path."""
+    message = error.strerror or str(error)
+    return message[:1].lower() + message[1:]
 
 
 @contextmanager
 def _atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that is there when all of it is, whenever the process or the machine stops."""
+    """Open a file that replaces ``path`` once it is complete and on disk, and not before."""
     replaceable(path)
     part = path.with_name(f"{path.name}.part{os.getpid()}")
     try:
@@ -86,44 +89,42 @@ def _atomic_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """All of it or nothing."""
+    """Write a file completely or not at all, whenever the process or the machine stops."""
     with _atomic_file(path) as file:
         file.write(content)
 
 
 def save_tensors(path: Path, content: Any) -> None:
-    """Like :func:`write_atomically`, for what ``torch.load(weights_only=True)`` takes."""
+    """Write what ``torch.load(weights_only=True)`` can read, completely or not at all."""
     try:
         with _atomic_file(path) as file:
             torch.save(content, file)
-    except RuntimeError as error:  # torch's way to say that the disk is full
+    except RuntimeError as error:  # what torch raises when the disk is full
         cause = error.__context__
         why = os_error_reason(cause) if isinstance(cause, OSError) else str(error).splitlines()[0]
         raise StoreError(f"cannot write {path}: {why}") from None
 
 
 def load_tensors(path: Path) -> Any:
-    """What :func:`save_tensors` has written, all of it as it was: torch checks no checksums."""
+    """Read what :func:`save_tensors` has written; unlike torch, verify its checksums."""
     require_regular(path)
     with ZipFile(path) as archive:
-        # torch packs nothing: what is packed may be a thousand times as large in memory.
-        packed = [one for one in archive.infolist() if one.compress_type != ZIP_STORED]
-        damaged = packed[0].filename if packed else archive.testzip()
+        # torch compresses nothing: what is compressed may be a thousand times as large in memory.
+        foreign = [one for one in archive.infolist() if one.compress_type != ZIP_STORED]
+        damaged = foreign[0].filename if foreign else archive.testzip()
     if damaged is not None:
         raise StoreError(f"{path}: {damaged} is damaged")
     return torch.load(path, weights_only=True)
 
 
 CACHE_VARIABLE = "BADM_CACHE"
-
-
 DEFAULT_CACHE = Path("~/.cache/badm/decoded")
 
 
 def cache_folder() -> Path:
-    """Where decoded images are kept: ``BADM_CACHE``, or ``~/.cache/badm/decoded``.
+    """The folder of decoded images and digests: ``BADM_CACHE``, or ``~/.cache/badm/decoded``.
 
-    Whatever is in it can be deleted at any time.
+    It can be deleted at any time.
 
     >>> from unittest.mock import patch
     >>> with patch.dict(os.environ, BADM_CACHE="/scratch"):

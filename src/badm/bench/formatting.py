@@ -1,15 +1,15 @@
-"""How sentences and tables write numbers down; scores are written by ``Score.format``."""
+"""Numbers as sentences and tables show them; scores are formatted by ``Score.format``."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-NEVER = "never"  # what a time to a target says where the target was missed
+NEVER = "never"  # a time to a target that was missed
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Without an exponent.
+    """Format with so many significant digits and without an exponent.
 
     >>> significant(1234.5), significant(0.04217), significant(999.6)
     ('1,234', '0.0422', '1,000')
@@ -21,7 +21,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def compact(value: float) -> str:
-    """A setting, such as a learning rate.
+    """Format a setting, such as a learning rate.
 
     >>> compact(0.001), compact(3.1622776e-05), compact(200.0)
     ('0.001', '3.16e-05', '200')
@@ -30,7 +30,7 @@ def compact(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """Steps or gradients; a median of them may be half a one.
+    """Format a number of steps or gradients, whose median may end in a half.
 
     >>> count(12345.0), count(12.5), count(float("inf"))
     ('12,345', '12.5', 'never')
@@ -39,7 +39,8 @@ def count(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """
+    """Format a time.
+
     >>> seconds(0.00421), seconds(0.95), seconds(4000), seconds(float("inf"))
     ('4.21 ms', '0.950 s', '4,000 s', 'never')
     """
@@ -49,7 +50,8 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """
+    """Format a number of bytes.
+
     >>> size(0), size(812), size(12_400_000)
     ('0 B', '812 B', '12.4 MB')
     """
@@ -61,7 +63,7 @@ def size(value: float) -> str:
 
 
 def interval(low: float, high: float, show: Callable[[float], str]) -> str:
-    """From ``low`` to ``high``, the unit once.
+    """Format ``low`` to ``high`` with the unit once.
 
     >>> interval(0.96, 0.97, lambda value: f"{100 * value:.1f} %")
     '96.0–97.0 %'
@@ -76,7 +78,8 @@ def interval(low: float, high: float, show: Callable[[float], str]) -> str:
 
 
 def p_value(p: float) -> str:
-    """
+    """Format a p-value.
+
     >>> p_value(0.0312), p_value(0.00002), p_value(1.0)
     ('p = 0.031', 'p < 0.001', 'p = 1')
     """
@@ -86,7 +89,8 @@ def p_value(p: float) -> str:
 
 
 def signed(value: float, show: Callable[[float], str]) -> str:
-    """
+    """Format with a sign, unless the value is shown as zero.
+
     >>> signed(0.25, str), signed(-0.25, str), signed(-0.0, str)
     ('+0.25', '−0.25', '0.0')
     """
@@ -97,10 +101,10 @@ def signed(value: float, show: Callable[[float], str]) -> str:
 
 
 def decibels(value: float) -> float:
-    """As the paper plots it, 10·log₁₀; minus infinity for an estimate of zero or less.
+    """Return 10·log₁₀ of a KID, as the paper plots it; minus infinity for zero or less.
 
-    Such an estimate says that no distance is left to be seen. Minus infinity keeps the order: it is
-    better than every other value. NaN stays NaN.
+    An estimate of zero or less means that no distance can be seen. Minus infinity keeps the order:
+    it is better than every other value. NaN stays NaN.
 
     >>> round(decibels(0.158), 2), decibels(1.0), decibels(0.0), decibels(-0.001)
     (-8.01, 0.0, -inf, -inf)

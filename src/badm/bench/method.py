@@ -1,10 +1,10 @@
 """What a method is: a way to train, its settings and the space they are searched in.
 
-A :class:`Method` builds a :class:`Trainer` for a :class:`Problem`, that is for a module to train.
-In every step the engine hands the trainer a piece of :class:`Work`, from which it takes what it
-needs: the gradient of the batch, those of its sub-batches, or nothing, if it is a layer-wise method
-that works on the whole training set. Most methods are optimizers, and ``optimizer_method`` makes
-one of anything that behaves like a ``torch.optim.Optimizer``:
+A :class:`Method` builds a :class:`Trainer` for a :class:`TrainingSetup`: a module to train and for
+how many steps. At every step the engine passes the trainer a :class:`StepBatch`, which computes
+what the trainer asks for: the gradient of the batch, those of its sub-batches, or nothing, if the
+method trains layer by layer on the whole training set. Most methods are optimizers, and
+``optimizer_method`` makes one from anything that behaves like a ``torch.optim.Optimizer``:
 
 >>> import torch
 >>> sgd = optimizer_method(
@@ -42,16 +42,20 @@ from torch import Tensor, nn
 import badm
 from badm.bench.paper import Paper
 
-Setting = dict[str, Any]  # of numbers, strings and booleans: it is written to files as it is
+Setting = dict[str, Any]  # numbers, strings and booleans by name, saved as JSON
 Family = Literal["badm", "keras", "torch", "peer", "layer-wise", "replicas"]
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``, searched on a logarithmic scale unless told otherwise.
+    """Numbers from ``low`` to ``high``.
 
-    ``per_gradient`` says that they multiply the gradient as it is, as the learning rate of SGD
-    does and that of Adam does not: where a loss is a sum, they are searched as much lower.
+    Attributes:
+        low: Smallest value.
+        high: Largest value.
+        log: Whether to search on a logarithmic scale, as learning rates should be.
+        per_gradient: Whether the value scales the raw gradient, as SGD's learning rate does and
+            Adam's does not; where a loss is a sum, the range is divided by its number of terms.
     """
 
     low: float
@@ -62,84 +66,98 @@ class Range:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few values."""
+    """One of a few values, each of which is tried."""
 
     values: tuple[Any, ...]
 
 
 Space = Mapping[str, Range | Choice]
 
-LEARNING_RATE = Range(0.0, math.inf)  # what a learning rate may be, wherever it is searched
+LEARNING_RATE = Range(0.0, math.inf)  # valid learning rates, whichever are searched
 
 
 class CannotTrain(Exception):
-    """A method cannot train this model at all; the message says why in one sentence."""
+    """Raised by a method that cannot train a model; the message says why in one sentence."""
 
 
 @dataclass(frozen=True)
 class TrainingSetup:
     """What a method is given to train.
 
-    ``supervised`` gives inputs and labels of the whole training set where the task has them; it
-    is for methods that do not work by batches. ``calibrate`` passes some training batches through
-    the module, in training mode and without gradients; it is for methods that are judged by other
-    weights than those they train, for which BatchNorm has seen nothing yet. ``weight`` is that of
-    this rank among those that share the run: how many samples it has.
+    Attributes:
+        module: The module whose parameters are trained.
+        steps: Length of the run, for methods whose settings depend on it.
+        steps_per_epoch: Number of batches in the training set.
+        supervised: Returns inputs and labels of the whole training set, or ``None`` if the task has
+            none; for methods that do not train on batches.
+        calibrate: Passes some training batches through the module, in training mode and without
+            gradients; for methods that evaluate other weights than they train, for which BatchNorm
+            has no statistics yet.
+        weight: Weight of this rank among those that share the run: its number of samples.
     """
 
     module: nn.Module
     steps: int
-    steps_per_epoch: int = 1  # batches that make up the training set
+    steps_per_epoch: int = 1
     supervised: Callable[[], tuple[Tensor, Tensor] | None] = lambda: None
     calibrate: Callable[[], None] = lambda: None
     weight: float = 1.0
 
 
 class StepBatch(Protocol):
-    """One step's batch. Every gradient that is taken of it is counted."""
+    """The batch of one step. Every gradient that is computed on it is counted.
 
-    lr_factor: float  # what the schedule multiplies the learning rate with at this step
-    loss_weight: (
-        float  # what the mean loss of this rank counts for among the ranks; 1 if it is alone
-    )
+    Attributes:
+        lr_factor: What the schedule multiplies the learning rate by at this step.
+        loss_weight: Weight of this rank's mean loss among the ranks; 1 in a single process.
+    """
+
+    lr_factor: float
+    loss_weight: float
 
     def gradient(self) -> float:
-        """Put the gradient of the batch into ``.grad`` of the module's parameters; the loss."""
+        """Compute the gradient of the batch into the parameters' ``.grad``; return the loss."""
 
     def sub_gradients(self) -> Iterator[tuple[float, float]]:
-        """For each sub-batch put its gradient into ``.grad``; its weight α_s and its loss."""
+        """Compute the gradient of each sub-batch into ``.grad``; yield its weight α_s and loss."""
 
     def count_gradients(self, gradients: float) -> None:
-        """Say that work worth so many gradients of a batch was done in some other way."""
+        """Add to the count work that costs as much as ``gradients`` gradients of a batch."""
 
 
 class Trainer(Protocol):
-    """A method at work on one module."""
+    """What trains one module, step by step."""
 
     def step(self, batch: StepBatch) -> float:
-        """Train on the batch; the training loss, before the step."""
+        """Train on the batch and return the training loss before the step."""
 
     def evaluation_weights(self) -> AbstractContextManager[None]:
-        """A context in which the module has the weights to be judged; afterwards all is as before.
+        """Swap in the weights to evaluate, and swap back when the context ends.
 
-        For most methods these are the weights it has anyway.
+        For most methods these are the weights that are trained, and nothing is swapped.
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """What a restart needs beside the module: tensors, numbers, strings in dicts and lists."""
+        """Return what resuming needs beside the module: tensors, numbers, strings, dicts, lists."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way to train, with its settings.
+    """A way to train: an optimizer or another algorithm, with its settings.
 
-    ``defaults`` names every setting there is. ``space`` says which of them are searched, and where;
-    for fairness every range of a learning rate spans three decades. ``paper`` turns what the paper
-    states of a task into a setting; without it the learning rate is taken over if one is stated.
-    ``limits`` says what a setting may be at all, beside being of the type of its default: numbers
-    are finite and whole ones at least 1 in any case.
+    Attributes:
+        name: What people type, unique among the methods.
+        description: What ``badm list methods`` and reports show beside the name.
+        family: Group of methods it is listed with.
+        build: Called as ``build(setup, setting)``; returns the trainer of one module.
+        defaults: Every setting with its default value.
+        space: Which settings are searched, and where; learning rates span three decades each.
+        paper: Maps what the paper states for a task to settings; by default takes its ``lr``.
+        limits: Valid values of settings, beside the type of the default; integers are at least 1.
+        version: Change it with anything that changes results, so that old runs are not reused.
+        package: Installed package whose code does the steps; its version counts as well.
     """
 
     name: str
@@ -150,13 +168,12 @@ class Method:
     space: Space
     paper: Callable[[Paper], Setting] | None = None
     limits: Space = field(default_factory=dict)
-    # To be changed by whatever changes the results: old runs are then not reused.
     version: int | str = 1
-    package: str = ""  # of others, whose code does the steps: its version counts as well
+    package: str = ""
 
     @property
     def identity(self) -> str:
-        """The version, and that of the package: what tells runs with this code from others.
+        """The version and that of the package: part of the key of a run.
 
         >>> from badm.bench.methods import find
         >>> find("adam").identity
@@ -166,16 +183,16 @@ class Method:
         """
         if not self.package:
             return str(self.version)
-        # What follows a plus says how a package was built, for example for which GPU.
+        # A local version, after a plus, says how a package was built, for example for which GPU.
         installed = package_versions().get(self.package, "missing").partition("+")[0]
         return f"{self.version}, {self.package} {installed}"
 
     def ranks(self, setting: Setting) -> int:
-        """How many processes a run takes."""
+        """Number of processes of a run."""
         return int(setting["ranks"]) if self.family == "replicas" else 1
 
     def setting(self, given: Mapping[str, Any]) -> Setting:
-        """``given`` completed with the defaults; ``ValueError`` names what cannot be used."""
+        """Complete ``given`` with the defaults; ``ValueError`` names what is not valid."""
         limits = {"lr": LEARNING_RATE, **self.limits}
         for name, value in given.items():
             if name not in self.defaults:
@@ -187,7 +204,7 @@ class Method:
         return {**self.defaults, **given}
 
     def paper_setting(self, paper: Paper | None) -> Setting:
-        """The setting of the paper, or the defaults where it states none."""
+        """Return the settings the paper states for a task, or the defaults if it states none."""
         if paper is None:
             return self.setting({})
         if self.paper is not None:
@@ -196,7 +213,7 @@ class Method:
 
 
 def _misfit(value: Any, default: Any, limits: Range | Choice | None) -> str:
-    """What a setting should have been, in words; nothing if the value will do.
+    """Say what a value of a setting must be, or ``""`` if it is valid.
 
     >>> _misfit(1.5, 4, Range(1, 64)), _misfit(3, 4, Range(1, 64)), _misfit(1e-3, 0.1, None)
     ('a whole number from 1 to 64', '', '')
@@ -206,11 +223,11 @@ def _misfit(value: Any, default: Any, limits: Range | Choice | None) -> str:
     if isinstance(default, bool):
         return "" if isinstance(value, bool) else "true or false"
     if not isinstance(default, (int, float)):
-        return "" if isinstance(value, type(default)) else "a text"
+        return "" if isinstance(value, type(default)) else "a string"
     whole = isinstance(default, int)
     low, high = (limits.low, limits.high) if limits else (1 if whole else -math.inf, math.inf)
     number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-    # NaN is in no range, and a whole number that no float can hold is not in this one.
+    # NaN compares false with both ends; an integer too large for a float is refused.
     if number and max(low, -sys.float_info.max) <= value <= min(high, sys.float_info.max):
         return ""
     kind = "a whole number" if whole else "a finite number"
@@ -220,7 +237,7 @@ def _misfit(value: Any, default: Any, limits: Range | Choice | None) -> str:
 
 
 class OptimizerLike(Protocol):
-    """What of ``torch.optim.Optimizer`` is needed here."""
+    """The part of ``torch.optim.Optimizer`` that a trainer uses."""
 
     param_groups: list[dict[str, Any]]
 
@@ -233,7 +250,7 @@ class OptimizerLike(Protocol):
 
 @dataclass
 class OptimizerTrainer:
-    """A trainer out of an optimizer: take the gradient, set the learning rate, step."""
+    """Train with an optimizer: compute the gradient, set the learning rate, step."""
 
     optimizer: OptimizerLike
     base_lrs: list[float] = field(init=False)
@@ -270,10 +287,10 @@ def optimizer_method(
     version: int | str = 1,
     package: str = "",
 ) -> Method:
-    """The method of an optimizer that ``make(module, **setting)`` gives."""
+    """Make a method of the optimizer that ``make(module, **setting)`` returns."""
 
-    def build(problem: TrainingSetup, setting: Setting) -> Trainer:
-        return OptimizerTrainer(make(problem.module, **setting))
+    def build(setup: TrainingSetup, setting: Setting) -> Trainer:
+        return OptimizerTrainer(make(setup.module, **setting))
 
     return Method(
         name, description, family, build, defaults, space, paper, version=version, package=package
@@ -281,7 +298,7 @@ def optimizer_method(
 
 
 def trainable_parameters(module: nn.Module) -> list[nn.Parameter]:
-    """The parameters of a module that want a gradient."""
+    """Return the parameters of a module that require gradients."""
     return [p for p in module.parameters() if p.requires_grad]
 
 
@@ -290,6 +307,7 @@ PACKAGES = ("numpy", "scipy", "scikit-learn", "optuna", "pytorch_optimizer", "sc
 
 @cache
 def package_versions() -> dict[str, str]:
+    """Return the installed versions of badm, torch and the packages that methods use."""
     found = {"badm": badm.__version__, "torch": torch.__version__}
     for name in PACKAGES:
         try:

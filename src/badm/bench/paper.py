@@ -1,4 +1,4 @@
-"""What the paper states of a task: its settings and its figures."""
+"""What the paper states for a task: its settings and its scores."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Paper:
-    """Settings and figures of one task of the paper; ``None`` where it states nothing.
+    """Settings and scores of one task of the paper; ``None`` where it states nothing.
 
-    ``figures`` has the reported score for each method, by the name it has here.
+    Attributes:
+        lr: Learning rate of the baselines.
+        rho: BADM's proximal weight ρ.
+        sigma: BADM's penalty σ; its step is 1/σ.
+        scores: Reported test score by name of the method, on the scale of the task's score.
+        note: What to know when comparing with the paper, as a sentence without its full stop.
 
     >>> Paper(lr=1e-3, rho=200, sigma=800, scores={"adam": 0.7358}).scores["adam"]
     0.7358
@@ -23,10 +28,9 @@ class Paper:
     note: str = ""
 
     def at_example_lr(self, lr: float) -> Paper:
-        """At the learning rate of the public example, where the paper has no figures.
+        """Change to the learning rate of the public example, for which the paper has no scores.
 
-        The penalties keep their proportion: they are as many times less as the learning rate is
-        more.
+        The penalties keep their ratio: they are divided by what the learning rate is multiplied by.
 
         >>> paper = Paper(lr=1e-4, rho=6000, sigma=4000).at_example_lr(2e-4)
         >>> paper.rho, paper.sigma

@@ -1,7 +1,7 @@
 """What a task is: data, a model, a loss and a score. This file is the guide to adding one.
 
-A task of your own is a class with six facts and four methods, in a file that ``badm compare`` is
-given by its path::
+A task of your own is a class with six attributes and four methods. Put it into a file and pass the
+path to ``badm compare``::
 
     import torch
     from sklearn.datasets import make_moons
@@ -41,36 +41,35 @@ given by its path::
             accuracy = (logits.argmax(1) == y).float().mean().item()
             return {"accuracy": accuracy, "loss": cross_entropy(logits, y).item()}
 
-The engine does the rest. It seeds torch, numpy and ``random`` before every call of yours, so that
-equal seeds give equal initialisation, batches, dropout and samples to every method, and a run that
-was killed goes on as if nothing had happened. Draw random numbers from those three and from nowhere
-else, and keep whatever changes in the course of training in the model, as parameters or buffers.
+The engine does the rest. It seeds torch, numpy and ``random`` before it calls your methods, so that
+for a given seed every optimizer gets the same initialisation, batches and dropout masks, and a run
+that was killed resumes exactly. Draw random numbers from those three generators only, and keep
+whatever changes during training in the model, as parameters or buffers.
 
-What is not a classifier of independent samples has its place too:
+Tasks other than classification of independent samples:
 
-- **Two players** (a GAN): put both networks into one module and override :meth:`Task.players`. In
-  every step each player in turn takes a step on its own loss, with a trainer of its own.
+- **Two players** (a GAN): put both networks into one module and override :meth:`Task.players`. At
+  every step each player in turn takes a step on its own loss, with its own optimizer.
 - **A graph whose forward pass covers all nodes**: a split holds the indices of its nodes; the
-  model keeps the graph as buffers and ``loss`` picks the rows of the batch.
-- **Samples that have to be merged** (molecules, texts): a split is whatever you like; override
+  model keeps the graph as buffers and ``loss`` selects the rows of the batch.
+- **Samples that have to be collated** (molecules, texts): a split may be any object; override
   :meth:`Task.samples` and :meth:`Task.batch`, and :meth:`Task.split_batch` if there are
   sub-batches.
 - **Two stages** (pre-training, fine-tuning): two tasks, the second with ``after = "first"`` and
   :meth:`Task.load_pretrained`. The engine runs the first with the same method and seed and
-  hands over its weights. A stage with frozen layers is one more task; parameters with
-  ``requires_grad=False`` are left alone.
-- **A score that is sampled** (KID, IoU): sample in ``evaluate``; every method gets the same draw.
+  passes its weights on. A stage with frozen layers is one more task; parameters with
+  ``requires_grad=False`` are not trained.
+- **A score computed from samples** (KID): sample in ``evaluate``; every method gets the same noise.
 - **Sub-batches**: with ``gradients = "sub-batches"`` the gradient of a batch is the weighted sum of
   those of its sub-batches, so that BatchNorm and dropout see one sub-batch at a time. With
-  ``"batch"`` it is taken at once, which is the same for everything that is a mean over samples.
-- **A loss that is a sum** over samples and not a mean: ``reduction = "sum"``, and about how
-  many ``terms`` it has.
-- **Averaged weights for evaluation** (EMA): a second copy inside the model, updated in
+  ``"batch"`` it is computed at once, which is the same for a loss that is a mean over samples.
+- **A loss that is a sum** over samples and not a mean: set ``reduction = "sum"`` and ``terms``.
+- **Averaged weights for evaluation** (EMA): keep a second copy inside the model and update it in
   :meth:`Task.after_step`.
-- **A run that ends without failing, but should not be taken for a success** (a generator that makes
-  the same image again and again): :meth:`Task.warning`.
-- **Data in files**: say which in ``data_files``, so that runs with other data are not taken for
-  these. Modules beside the file of the task that it imports are part of the task without a word.
+- **A run that finishes but did not succeed** (a generator that always makes the same image): say
+  so in :meth:`Task.warning`.
+- **Data in files**: list them in ``data_files``, so that runs on other data are not reused. Modules
+  that the task's file imports from its own folder are tracked without being listed.
 - **Something to look at** (predictions, samples, filled blanks): :meth:`Task.artifacts`.
 """
 
@@ -93,13 +92,18 @@ from badm.bench.paper import Paper
 Scale = Literal["smoke", "cpu", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "cpu", "paper")
 NAME = r"[a-z0-9][a-z0-9._-]{0,99}"  # of a task: its runs are kept in a folder of that name
-RESERVED = ("comparisons", "report.html", "search.db")  # what else is in the folder of the runs
-MOST = 1_000_000_000  # steps, samples of a batch
+RESERVED = ("comparisons", "report.html", "search.db")  # also in the folder of the runs
+MOST = 1_000_000_000  # number of steps, or of samples in a batch
 
 
 @dataclass(frozen=True)
 class Score:
-    """What a task is judged by: a name ``evaluate`` reports, and which end of it is good.
+    """The metric by which runs of a task are compared.
+
+    Attributes:
+        name: Key of the metric in what ``evaluate`` returns.
+        best: Whether high or low values are good.
+        percent: Whether values are fractions to be shown as percentages.
 
     >>> Score("accuracy", percent=True).format(0.97345)
     '97.3 %'
@@ -116,7 +120,7 @@ class Score:
         return a > b if self.best == "high" else a < b
 
     def reaches(self, value: float, target: float) -> bool:
-        """Whether ``value`` is as good as ``target``."""
+        """Whether ``value`` is at least as good as ``target``."""
         return value >= target if self.best == "high" else value <= target
 
     @property
@@ -129,10 +133,14 @@ class Score:
 
 @dataclass(frozen=True)
 class Splits:
-    """The data of a task. A split is what the task makes of it: by default a nest of tensors.
+    """The data of a task: three splits, each by default tensors in tuples, lists and dicts.
 
-    ``synthetic`` says that the data are made up, and is shown wherever a result is. ``notes`` are
-    what a reader of the results should know of the data.
+    Attributes:
+        train: Samples to train on.
+        validation: Samples to choose settings and weights by.
+        test: Samples that are evaluated once, at the end of a final run.
+        synthetic: Whether the data are generated; shown beside every result.
+        notes: Sentences about the data that readers of the results should know.
     """
 
     train: Any
@@ -144,7 +152,13 @@ class Splits:
 
 @dataclass(frozen=True)
 class Player:
-    """A part of the model with a loss of its own: ``loss(model, batch)`` of the whole model."""
+    """A part of the model that is trained on a loss of its own.
+
+    Attributes:
+        name: Different for every player of a task.
+        module: The part of the model whose parameters it trains.
+        loss: Called as ``loss(model, batch)`` with the whole model; returns a scalar tensor.
+    """
 
     name: str
     module: nn.Module
@@ -152,34 +166,52 @@ class Player:
 
 
 class Task(ABC):
-    """Data, model, loss and score, at a scale. The module's docstring is the guide to writing one.
+    """Data, a model, a loss and a score. The module's docstring is the guide to writing one.
 
-    ``smoke`` is for tests (seconds, synthetic data), ``cpu`` for two cores, ``paper`` for the
-    paper's sizes. A task that has one size only ignores ``self.scale``.
+    A task is made for a scale: ``smoke`` is for tests (seconds, synthetic data), ``cpu`` for two
+    cores, ``paper`` for the sizes of the paper. A task of one size ignores ``self.scale``.
+
+    Attributes:
+        name: Lower-case letters, digits and ``- . _``; runs are kept in a folder of this name.
+        description: What ``badm list tasks`` and reports show beside the name.
+        score: The metric by which runs are compared; ``evaluate`` reports it.
+        batch_size: Samples per step, over all ranks.
+        sub_batch_size: Samples per sub-batch; ``None``: the batch is one sub-batch.
+        steps: Training steps of a run, unless ``--steps`` gives another number.
+        evaluate_every: Steps between evaluations of the validation split.
+        target: Validation score that "steps to target" counts to; ``None``: not counted.
+        gradients: Whether gradients are computed per batch, or per sub-batch and added up.
+        reduction: Whether ``loss`` is the mean or the sum over samples.
+        terms: Approximate number of terms in a summed loss; SGD's learning rates are divided by it.
+        order: Whether samples are shuffled in every epoch or keep the order of the split.
+        keep: Which weights the test split is evaluated with: best validation score, or last.
+        after: Name of the task whose trained weights this one starts from, if any.
+        artifacts_at: When to call ``artifacts``, as fractions of all steps; by default at the end.
+        paper: Settings and scores that the paper states for this task, if any.
+        data_files: Files and folders that ``data`` reads; runs are redone if they change.
+        dataset_name: Dataset of ``badm data list`` that ``data`` reads, except at scale ``smoke``.
+        version: Change it with anything that changes results, so that old runs are not reused.
     """
 
     name: str
     description: str = ""
     score: Score
     batch_size: int
-    sub_batch_size: int | None = None  # None: the batch is one sub-batch
+    sub_batch_size: int | None = None
     steps: int
-    evaluate_every: int  # steps between two readings of the validation split
-    target: float | None = None  # of the validation score: what "steps to target" counts to
+    evaluate_every: int
+    target: float | None = None
 
     gradients: Literal["batch", "sub-batches"] = "batch"
     reduction: Literal["mean", "sum"] = "mean"
-    terms: int = 1  # that a sum has in a batch, about: learning rates of SGD are as much lower
-    order: Literal["shuffled", "fixed"] = "shuffled"  # anew in every epoch, or as the split has it
-    keep: Literal["best", "last"] = "best"  # the weights the test split is read with
-    after: str | None = None  # the task whose weights this one starts from
-    artifacts_at: Sequence[float] = (1.0,)  # when to call artifacts, as parts of all steps
+    terms: int = 1
+    order: Literal["shuffled", "fixed"] = "shuffled"
+    keep: Literal["best", "last"] = "best"
+    after: str | None = None
+    artifacts_at: Sequence[float] = (1.0,)
     paper: Paper | None = None
-    # The files and folders that ``data`` reads, as ``open`` takes them: where one of them holds
-    # something else, old runs are not reused.
     data_files: Sequence[str | Path] = ()
-    dataset_name: str = ""  # of `badm data list`: its files count too, but at ``smoke`` scale
-    # To be changed by whatever changes the results: old runs are then not reused.
+    dataset_name: str = ""
     version: int | str = 1
 
     required: ClassVar = ("name", "score", "batch_size", "steps", "evaluate_every")
@@ -191,49 +223,55 @@ class Task(ABC):
 
     @abstractmethod
     def data(self) -> Splits:
-        """Load the three splits. Called once in a process; the same for every seed."""
+        """Load the three splits. Called once per process; the same for every seed."""
 
     @abstractmethod
     def model(self, splits: Splits) -> nn.Module:
-        """A new model, initialised with torch's generator, which is seeded."""
+        """Make a new model. Torch's generator has been seeded for its initialisation."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """The training loss of a batch; the model is in training mode."""
+        """Compute the training loss of a batch; the model is in training mode."""
 
     @abstractmethod
     def evaluate(self, model: nn.Module, split: Any) -> Mapping[str, float]:
-        """Figures over a whole split, the score among them; in evaluation mode, no gradients."""
+        """Compute metrics over a whole split, the score among them.
+
+        Called in evaluation mode and without gradients. If there is a metric named ``loss``, it
+        decides between settings of equal score.
+        """
 
     def samples(self, split: Any) -> int:
-        """How many samples a split has: the length of its first tensor."""
+        """Count the samples of a split; by default the length of its first tensor."""
         return len(_first_tensor(split))
 
     def batch(self, split: Any, indices: Tensor) -> Any:
-        """Those samples of a split, as ``loss`` takes them: every tensor indexed alike."""
+        """Collate the samples at ``indices`` for ``loss``; by default index every tensor."""
         return _index(split, indices)
 
     def split_batch(self, batch: Any, sub_batches: int) -> list[Any]:
-        """The sub-batches of a batch, for ``gradients = "sub-batches"``."""
+        """Split a batch into sub-batches, for ``gradients = "sub-batches"``."""
         return badm.split(batch, sub_batches)
 
     def size(self, batch: Any) -> float:
-        """What the mean of ``loss`` is over: samples, or tokens; the weight of a sub-batch."""
+        """Count what ``loss`` averages over, samples or tokens: the weight of a sub-batch."""
         return len(_first_tensor(batch))
 
     def players(self, model: nn.Module) -> list[Player]:
-        """Who trains what; one player for all unless overridden."""
+        """List the parts that are trained on losses of their own; by default the whole model."""
         return [Player("model", model, self.loss)]
 
     def load_pretrained(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-        """Take over what is wanted of the weights of the task named by ``after``."""
-        raise NotImplementedError(f"{self.name} has after = {self.after!r} and must define start")
+        """Copy what is needed from the weights of the task named by ``after`` into the model."""
+        raise NotImplementedError(
+            f"{self.name} has after = {self.after!r} and must define load_pretrained"
+        )
 
     def after_step(self, model: nn.Module) -> None:  # noqa: B027
-        """Called after every step, without gradients."""
+        """Update what is averaged or counted in the model; called after every step."""
 
     def supervised(self, split: Any) -> tuple[Tensor, Tensor] | None:
-        """Inputs and labels of a whole split, for methods that train layer by layer."""
+        """Return inputs and labels of a whole split, for methods that train layer by layer."""
         if isinstance(split, (tuple, list)) and len(split) == 2:
             x, y = split
             if isinstance(x, Tensor) and isinstance(y, Tensor):
@@ -241,69 +279,69 @@ class Task(ABC):
         return None
 
     def sample_labels(self, split: Any) -> Tensor | None:
-        """The label of every sample, for ranks that are to have labels of their own."""
+        """Return the label of every sample, for ranks that each train on labels of their own."""
         pair = self.supervised(split)
         return None if pair is None else pair[1]
 
     def warning(self, metrics: Mapping[str, float]) -> str:
-        """What a reader of the results must know of a run that ended with those figures, if any.
+        """Say what readers must know about a run that ended with these metrics, or ``""``.
 
-        The figures are those of the last reading of the validation split, whichever weights are
-        kept. The remark stands among the notes of a comparison.
+        The metrics are those of the last evaluation of the validation split, whichever weights are
+        kept. The warning is shown among the notes of a comparison.
         """
         return ""
 
     def artifacts(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
-        """Pictures (PNG bytes) and texts for the report, by title; of the validation split."""
+        """Make images (PNG bytes) and texts for the report, by title, from the validation split."""
         return {}
 
 
 def check_task(task: Task) -> None:
-    """Raise ``ValueError`` that says what a task lacks or has wrong."""
+    """Raise ``ValueError`` that names the first attribute of a task that is missing or wrong."""
     what = type(task).__name__
-    missing = [fact for fact in task.required if not hasattr(task, fact)]
+    missing = [attribute for attribute in task.required if not hasattr(task, attribute)]
     if missing:
         raise ValueError(f"task {what} must state {', '.join(missing)}")
     if not hasattr(task, "scale"):
         raise ValueError(f"task {what} must call super().__init__(scale) in its __init__")
-    for fact, right, wanted in _rules(task):
+    for attribute, right, wanted in _rules(task):
         if not right:
-            value = getattr(task, fact)
-            raise ValueError(f"{fact} of task {what} must be {wanted}, got {short(value)}")
+            value = getattr(task, attribute)
+            raise ValueError(f"{attribute} of task {what} must be {wanted}, got {short(value)}")
 
 
 def _rules(task: Task) -> Iterator[tuple[str, bool, str]]:
-    """Each fact of a task: whether it is right, and what would be."""
+    """Yield each attribute of a task, whether it is valid, and what would be valid."""
     named = isinstance(task.name, str) and bool(re.fullmatch(NAME, task.name))
     yield "name", named, "lower-case letters, digits and - . _, at most 100 of them"
     taken = ", ".join(RESERVED)
-    yield "name", task.name not in RESERVED, f"another than {taken}, which badm uses itself"
-    yield "description", isinstance(task.description, str), "a text"
+    yield "name", task.name not in RESERVED, f"other than {taken}, which badm uses itself"
+    yield "description", isinstance(task.description, str), "a string"
     yield "score", isinstance(task.score, Score), 'a Score, such as Score("accuracy")'
     known = isinstance(task.score.name, str) and task.score.name != ""
-    yield "score", known, "a Score whose name is a text that evaluate reports"
+    yield "score", known, "a Score whose name is a string that evaluate reports"
     yield "score", task.score.best in ("high", "low"), "a Score whose best is 'high' or 'low'"
-    for fact in ("batch_size", "sub_batch_size", "steps", "evaluate_every", "terms"):
-        value = getattr(task, fact)
-        if value is not None or fact != "sub_batch_size":
+    for attribute in ("batch_size", "sub_batch_size", "steps", "evaluate_every", "terms"):
+        value = getattr(task, attribute)
+        if value is not None or attribute != "sub_batch_size":
             whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-            yield fact, whole, "a whole number of at least 1"
-            yield fact, value <= MOST, f"at most {MOST:,}"
+            yield attribute, whole, "a whole number of at least 1"
+            yield attribute, value <= MOST, f"at most {MOST:,}"
     choices = {
         "gradients": ("batch", "sub-batches"),
         "reduction": ("mean", "sum"),
         "order": ("shuffled", "fixed"),
         "keep": ("best", "last"),
     }
-    for fact, allowed in choices.items():
-        yield fact, getattr(task, fact) in allowed, " or ".join(map(repr, allowed))
+    for attribute, allowed in choices.items():
+        yield attribute, getattr(task, attribute) in allowed, " or ".join(map(repr, allowed))
     yield "target", task.target is None or _is_finite(task.target), "a finite number or None"
     named = task.after is None or isinstance(task.after, str)
     yield "after", named, "the name of the task before or None"
     parts = isinstance(task.artifacts_at, Sequence) and all(map(_is_part, task.artifacts_at))
-    yield "exhibit_at", parts, "a tuple of numbers above 0 and up to 1, such as (0.5, 1.0)"
+    yield "artifacts_at", parts, "a tuple of numbers above 0 and up to 1, such as (0.5, 1.0)"
     yield "paper", task.paper is None or isinstance(task.paper, Paper), "a Paper or None"
-    yield "version", isinstance(task.version, (int, str)), "a number or a text"
+    yield "version", isinstance(task.version, (int, str)), "a number or a string"
 
 
 def _is_finite(value: Any) -> bool:

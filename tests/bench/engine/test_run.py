@@ -82,7 +82,7 @@ def test_a_run_before_it_in_the_process_changes_nothing(tmp_path: Path) -> None:
     ("changed", "options"),
     [
         ({"evaluate_every": 1}, RunOptions()),
-        ({"exhibit_at": (0.1, 0.2, 0.3)}, RunOptions()),
+        ({"artifacts_at": (0.1, 0.2, 0.3)}, RunOptions()),
         ({}, RunOptions(checkpoint_seconds=0.0)),
         ({}, RunOptions(keep_weights=True)),
     ],
