@@ -67,7 +67,7 @@ class Way:
 
     def consensus(self, params: list[Tensor], inner: torch.optim.Optimizer) -> badm.Consensus:
         kind, outer = MEETINGS[self.meeting]
-        return kind(params, inner, every=self.every, wire_dtype=self.wire, **outer)
+        return kind(params, inner, every=self.every, reduce_dtype=self.wire, **outer)
 
 
 MEETINGS: dict[str, tuple[type[badm.Consensus], dict[str, float]]] = {
@@ -118,14 +118,14 @@ class Replica:
             self.consensus = way.consensus(list(self.model.parameters()), self.inner)
         else:
             self.forward = DistributedDataParallel(self.model)
-        self.shards = badm.DistributedBatchSampler(len(self.y), BATCH, seed=seed)
+        self.sampler = badm.DistributedBatchSampler(len(self.y), BATCH, seed=seed)
         self.batches = self._endless()
 
     def _endless(self) -> Iterator[list[int]]:
         epoch = 0
         while True:
-            self.shards.set_epoch(epoch)
-            yield from self.shards
+            self.sampler.set_epoch(epoch)
+            yield from self.sampler
             epoch += 1
 
     def step(self) -> None:

@@ -34,7 +34,7 @@ from badm.bench.method import Setting
 from badm.bench.records.plans import TUNING_SEED
 from badm.bench.records.runs import RunResult, RunStore
 from badm.bench.tasks import FoundTask
-from badm.lifetime import end_with_parent
+from badm.processes.parent_death import exit_with_parent
 
 RANKS, CLASSES, WIDTH = 4, 8, 64
 MODES = ("average", "post-local", "diloco", "outer", "dual")
@@ -137,7 +137,7 @@ def _line(row: Mapping[str, Any]) -> str:
 def rank(number: int, store: str, asked: argparse.Namespace) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
-    end_with_parent(parent.pid)
+    exit_with_parent(parent.pid)
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", store=dist.FileStore(store, RANKS), rank=number, world_size=RANKS

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import badm
 
-badm.init_process_group("gloo")  # init_process_group that survives restarts; "nccl" on GPUs
+badm.init_process_group("gloo")  # survives restarts by torchrun; "nccl" on GPUs
 x, y = (torch.tensor(part) for part in load_digits(return_X_y=True))
 x = x.float() / 16
 train, test = TensorDataset(x[:1500], y[:1500]), (x[1500:], y[1500:])
@@ -23,12 +23,12 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 optimizer = badm.BADM(badm.parameter_groups(model), lr=0.01)
 
-shards = badm.DistributedBatchSampler(len(train), batch_size=16)  # this rank's part of every epoch
-loader = DataLoader(train, batch_sampler=shards)
+sampler = badm.DistributedBatchSampler(len(train), batch_size=16)  # this rank's part of every epoch
+loader = DataLoader(train, batch_sampler=sampler)
 consensus = badm.Consensus(model.parameters(), optimizer, every=20)
 
 for epoch in range(10):
-    shards.set_epoch(epoch)
+    sampler.set_epoch(epoch)
     for inputs, labels in loader:
         optimizer.zero_grad()
         cross_entropy(model(inputs), labels).backward()

@@ -6,8 +6,8 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from badm import stopping
-from badm.lifetime import end_with_parent, started_by_torchrun
+from badm.processes import signals
+from badm.processes.parent_death import exit_with_parent, started_by_torchrun
 
 if TYPE_CHECKING:
     import typer
@@ -69,24 +69,24 @@ def application() -> typer.Typer:
 def main() -> None:
     """Run the command line, or say in one sentence what has to be installed for it."""
     if started_by_torchrun():
-        end_with_parent()
+        exit_with_parent()
     try:
         # Before anything is imported that takes long: Ctrl-C is to work from the first moment.
-        with stopping.signals(say=True):
-            with stopping.at_once():
+        with signals.handle_signals(announce=True):
+            with signals.exit_on_signal():
                 _require_extra()
                 from badm.commands.exit_codes import usable_output
 
                 app = application()
             with usable_output():
                 app()
-    except (stopping.Stopped, SystemExit) as ended:
+    except (signals.Stopped, SystemExit) as ended:
         # For typer any KeyboardInterrupt is 130.
         if isinstance(ended, SystemExit) and ended.code != 130:
             raise
-        if stopping.ending():
+        if signals.begin_exit():
             print("badm: interrupted", file=sys.stderr)
-        sys.exit(stopping.exit_code())
+        sys.exit(signals.exit_code())
 
 
 def _require_extra() -> None:

@@ -1,4 +1,4 @@
-"""Which parameter gets which metric and weight decay, read off a module."""
+"""Choose metric and weight decay for each parameter of a module."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from badm import metrics
 def parameter_groups(
     module: nn.Module, *, weight_decay: float = 0.0, metric: str = "spectral"
 ) -> list[dict[str, Any]]:
-    """Groups for :class:`badm.BADM`, in which each parameter has the metric that suits it.
+    """Group the parameters of a module for :class:`badm.BADM`, each with the metric that suits it.
 
     - Matrices and convolution kernels: ``metric``, with weight decay.
     - Embeddings, and in the spectral metric the output layer: the diagonal metric, with weight
-      decay. Rows of an embedding are touched one at a time, and an output layer has classes for
-      rows: neither is a map whose singular values want to be equal. The output layer is the last
-      layer with a matrix, in the order the module registers its layers.
+      decay. A step touches few rows of an embedding, and the rows of an output layer are classes:
+      neither is a map whose singular values should be equal. The output layer is the last layer
+      with a matrix, in the order in which the module registers its layers.
     - Biases, gains of normalisation layers and other vectors: the diagonal metric (the euclidean
       one if that is ``metric``), no weight decay.
+
+    Args:
+        module: the model; every parameter goes to exactly one group
+        weight_decay: decoupled weight decay of matrices, at least 0
+        metric: metric of matrices and convolution kernels; default as in :class:`badm.BADM`
 
     >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     >>> for group in parameter_groups(model, weight_decay=0.1):
@@ -30,14 +35,14 @@ def parameter_groups(
     diagonal 0.0 [(16,), (4,)]
     """
     chosen = metrics.find(metric)
-    apart = _embeddings(module)
-    if not chosen.for_output_layer:
-        apart |= _output_layer(module)
+    excluded = _embeddings(module)
+    if not chosen.suits_output_layer:
+        excluded |= _output_layer(module)
     hidden, outer, vectors = [], [], []
     for parameter in module.parameters():
         if parameter.ndim < 2:
             vectors.append(parameter)
-        elif id(parameter) in apart:
+        elif id(parameter) in excluded:
             outer.append(parameter)
         else:
             hidden.append(parameter)

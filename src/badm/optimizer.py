@@ -17,12 +17,12 @@ from badm.metrics import Parameters, Settings
 from badm.metrics.protocol import State, Step, state_dtype
 from badm.metrics.raw_memory import PLAIN_TYPES
 
-# What a group of a checkpoint from before an option existed is given.
-_LATER_OPTIONS = {"foreach": None, "fused": None, "differentiable": False, "maximize": False}
+# Defaults for groups of a checkpoint that was saved before these options existed.
+_OPTIONS_ADDED_LATER = {"foreach": None, "fused": None, "differentiable": False, "maximize": False}
 
 
 class BADM(Optimizer):
-    """Batch ADMM in one buffer: change the line that makes the optimizer, nothing else.
+    """Train with batch ADMM; replaces Adam or SGD in a training script.
 
     With the memory ``β``, the step ``lr = 1/σ`` and a metric ``Q``:
 
@@ -34,19 +34,21 @@ class BADM(Optimizer):
     sub-batches; the other metrics scale the step by the geometry of the loss.
 
     Args:
-        params: parameters, or groups of them; :func:`badm.parameter_groups` makes good groups
-        lr: the step 1/σ, a float or a tensor; means what it means in Adam
-        beta: the memory ρ/(ρ+σ), in [0, 1)
-        metric: ``"euclidean"``, ``"diagonal"`` (Adam's), ``"spectral"`` (orthogonal steps for
-            matrices and convolution kernels) or ``"kronecker"`` (Adam's in the eigenbasis of
-            Shampoo). In the last two, parameters that are no matrices use the diagonal metric
-        beta2: memory of the second moment, in [0, 1); not used by the euclidean metric
-        eps: added to the root of the second moment
-        weight_decay: decoupled, as in AdamW
-        maximize: ascend instead of descend
-        foreach: all parameters at once; the default. ``False``: one by one
-        fused: one pass over memory where a kernel can do it, foreach elsewhere
-        differentiable: let autograd see through the step; implies ``foreach=False``
+        params: parameters or groups of them; :func:`badm.parameter_groups` makes good groups
+        lr: learning rate ``1/σ``, > 0, a float or a tensor; on the scale of Adam's
+        beta: memory ``ρ/(ρ+σ)`` of the dual, in [0, 1); like Adam's ``beta1``
+        metric: ``"euclidean"``, ``"diagonal"`` (as in Adam), ``"spectral"`` (orthogonal steps for
+            matrices and convolution kernels, as in Muon) or ``"kronecker"`` (diagonal in Shampoo's
+            eigenbasis, as in SOAP); the last two use diagonal for all other parameters
+        beta2: memory of the second moment, in [0, 1); not used by euclidean and spectral
+        eps: added to the root of the second moment, at least 0
+        weight_decay: decoupled weight decay as in AdamW, at least 0
+        maximize: maximize the objective instead of minimizing it
+        foreach: update all parameters together, the default; ``False`` loops over them
+        fused: update in one pass over memory where a kernel exists; foreach elsewhere
+        differentiable: let autograd differentiate through the step; implies ``foreach=False``
+
+    Example:
 
     >>> model = torch.nn.Linear(3, 1)
     >>> optimizer = BADM(model.parameters(), lr=0.01)
@@ -56,6 +58,10 @@ class BADM(Optimizer):
     ...     loss = torch.nn.functional.mse_loss(model(x), y)
     ...     loss.backward()
     ...     optimizer.step()
+
+    References:
+        Wang, Zhou, Li 2024, "BADM: Batch ADMM for Deep Learning", arXiv 2407.01640; for the other
+        metrics Kingma and Ba 2015 (Adam), Jordan et al. 2024 (Muon), Vyas et al. 2024 (SOAP).
     """
 
     def __init__(
@@ -73,7 +79,7 @@ class BADM(Optimizer):
         fused: bool | None = None,
         differentiable: bool = False,
     ) -> None:
-        if not isinstance(params, Tensor):  # which torch refuses with a message of its own
+        if not isinstance(params, Tensor):  # torch raises a clear error for a bare tensor
             params = cast(ParamsT, list(params))
             if not params:
                 raise ValueError(
@@ -92,7 +98,7 @@ class BADM(Optimizer):
             "differentiable": differentiable,
         }
         _check(defaults)
-        self._metrics: dict[int, str] = {}  # by group: in which its states were last used
+        self._metrics: dict[int, str] = {}  # by group: the metric that its states belong to
         super().__init__(params, defaults)
         if not any(group["params"] for group in self.param_groups):
             raise ValueError("params must be parameters or groups of them, got empty groups")
@@ -101,7 +107,13 @@ class BADM(Optimizer):
     def from_penalties(
         cls, params: ParamsT, rho: float = 200.0, sigma: float = 800.0, **options: Any
     ) -> BADM:
-        """BADM from ADMM's own parameters: ``lr = 1/σ`` and ``β = ρ/(ρ+σ)``.
+        """Create BADM from ADMM's own parameters: ``lr = 1/σ`` and ``β = ρ/(ρ+σ)``.
+
+        Args:
+            params: parameters or groups of them
+            rho: proximal weight ``ρ`` > 0; the default is the paper's for its first task
+            sigma: penalty ``σ`` > 0; the default is the paper's for its first task
+            **options: other arguments of :class:`BADM`, except ``lr`` and ``beta``
 
         >>> weight = torch.nn.Parameter(torch.ones(2))
         >>> optimizer = BADM.from_penalties([weight], rho=200.0, sigma=800.0)
@@ -124,11 +136,11 @@ class BADM(Optimizer):
         super().__setstate__(state)
         self._metrics = {}
         for group in self.param_groups:
-            for option, value in _LATER_OPTIONS.items():
+            for option, value in _OPTIONS_ADDED_LATER.items():
                 group.setdefault(option, value)
             for p in group["params"]:
                 if self.state.get(p):
-                    _upgrade(group["metric"], p, self.state[p])
+                    _upgrade_state(group["metric"], p, self.state[p])
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -138,60 +150,60 @@ class BADM(Optimizer):
 
     @_use_grad_for_differentiable
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One step; ``closure``, if given, computes the loss and its gradients anew."""
+        """Take one step; ``closure``, if given, recomputes the loss and its gradients."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for index, group in enumerate(self.param_groups):
             if self._metrics.get(index) != group["metric"]:
-                self._renew(index)
+                self._reset_stale_states(index)
             real, pairs, sharded = self._collect(group)
             try:
                 if len(real):
-                    _path(group)(real, _settings(group))
+                    _step_function(group)(real, _settings(group))
                 if len(pairs):
                     fallback = metrics.find(group["metric"]).fallback
-                    _path(group)(pairs, replace(_settings(group), metric=fallback))
+                    _step_function(group)(pairs, replace(_settings(group), metric=fallback))
                 if len(sharded):
-                    # Not fused: kernels need memory that is a rank's own.
+                    # Not fused: kernels need plain memory, which a DTensor does not have.
                     step = update.loop if group["foreach"] is False else update.foreach
                     update.sharded(sharded, _settings(group), step)
             except (KeyError, RuntimeError) as error:
-                self._blame_a_state(group, error)
+                self._raise_if_mismatched(group, error)
                 raise
         return loss
 
-    def _renew(self, index: int) -> None:
-        """Start the states anew that another metric has made, and warn of it if there are any."""
+    def _reset_stale_states(self, index: int) -> None:
+        """Reset states that belong to another metric, with a warning if there are any."""
         group = self.param_groups[index]
         before, self._metrics[index] = self._metrics.get(index), group["metric"]
-        stale = [p for p in group["params"] if self.state.get(p) and self._misfit(group, p)]
+        stale = [p for p in group["params"] if self.state.get(p) and self._state_mismatch(group, p)]
         for p in stale:
             self.state[p] = {}
         if stale:
             warnings.warn(
                 f"the metric of parameter group {index} was changed from {before!r} to "
-                f"{group['metric']!r}: the state of {len(stale)} of its parameters starts anew",
+                f"{group['metric']!r}: the state of {len(stale)} of its parameters is reset",
                 stacklevel=4,
             )
 
-    def _misfit(self, group: dict[str, Any], p: Tensor) -> str | None:
-        """What is wrong with the state of a parameter, if anything."""
+    def _state_mismatch(self, group: dict[str, Any], p: Tensor) -> str | None:
+        """Describe how the state of a parameter does not match it; None if it does."""
         name, real = _as_real(group["metric"], p)
-        return metrics.metric_for(name, real).misfit(real, self.state[p])
+        return metrics.metric_for(name, real).state_mismatch(real, self.state[p])
 
-    def _blame_a_state(self, group: dict[str, Any], error: Exception) -> None:
-        """Where a state does not fit its parameter, say so instead of what came of it."""
+    def _raise_if_mismatched(self, group: dict[str, Any], error: Exception) -> None:
+        """Raise a clear error if a state that does not match its parameter caused ``error``."""
         for i, p in enumerate(group["params"]):
-            if self.state.get(p) and (wrong := self._misfit(group, p)):
+            if self.state.get(p) and (wrong := self._state_mismatch(group, p)):
                 raise RuntimeError(f"parameter {i} of the group {wrong}") from error
 
     def _collect(self, group: dict[str, Any]) -> tuple[Parameters, Parameters, Parameters]:
-        """The parameters that have a gradient, with their states, new ones included.
+        """Collect the parameters with a gradient, creating states: real, complex and sharded ones.
 
-        Complex ones apart, as pairs of reals: no matrix, though their view may look like one. And
-        apart those that are sharded over ranks.
+        Complex parameters are viewed as pairs of reals, which are not matrices even if the view
+        looks like one.
         """
         real, pairs, sharded = (Parameters([], [], []) for _ in range(3))
         for index, p in enumerate(group["params"]):
@@ -224,12 +236,12 @@ class BADM(Optimizer):
         return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As in any optimizer, but the state of half precision parameters stays in float32.
+        """Load a state dict; the state of half precision parameters stays in float32.
 
-        ``Optimizer.load_state_dict`` casts state to the type of the parameters, and the dual of a
-        bfloat16 parameter would lose its small changes for good. A state that does not fit the
-        parameters is refused before anything is loaded. The metric is taken over with all other
-        options of a group, and a warning says so where it is another one.
+        ``Optimizer.load_state_dict`` casts state to the dtype of the parameters, and the dual of a
+        bfloat16 parameter would lose its small changes for good. A state that does not match the
+        parameters raises ``ValueError`` before anything is loaded. The metric is loaded with all
+        other options of a group, with a warning if it changes.
         """
         seen: dict[str, Any] = {}
 
@@ -243,10 +255,10 @@ class BADM(Optimizer):
                 for key, value in saved.items():
                     if isinstance(value, Tensor):
                         self.state[p][key] = value.to(p.device, dtype, copy=True)
-                _upgrade(metric, p, self.state[p])
+                _upgrade_state(metric, p, self.state[p])
 
-        # Last before loading, to see what the hooks of others have made of the argument; first
-        # after it, to leave them the last word.
+        # The last hook before loading, to see what other hooks made of the argument; the first one
+        # after it, so that others can still change the result.
         before = self.register_load_state_dict_pre_hook(check)
         after = self.register_load_state_dict_post_hook(keep_precision, prepend=True)
         old = [group["metric"] for group in self.param_groups]
@@ -259,15 +271,15 @@ class BADM(Optimizer):
         for index, (was, group) in enumerate(zip(old, self.param_groups, strict=True)):
             if was != group["metric"]:
                 warnings.warn(
-                    f"the loaded state is of metric={group['metric']!r}, and parameter group "
-                    f"{index} takes that over from its metric={was!r}",
+                    f"the loaded state has metric={group['metric']!r}, which replaces "
+                    f"metric={was!r} of parameter group {index}",
                     stacklevel=3,
                 )
 
     def _loaded_states(
         self, loaded: dict[str, Any]
     ) -> Iterator[tuple[str, dict[str, Any], Tensor]]:
-        """Metric, state and parameter for each state in a state dict."""
+        """Yield metric, state and parameter for each state in a state dict."""
         for saved, group in zip(loaded["param_groups"], self.param_groups, strict=True):
             for saved_id, p in zip(saved["params"], group["params"], strict=True):
                 if state := loaded["state"].get(saved_id):
@@ -276,18 +288,21 @@ class BADM(Optimizer):
     def _check_loaded(self, loaded: dict[str, Any]) -> None:
         numbers = [len(group["params"]) for group in self.param_groups]
         if [len(group["params"]) for group in loaded["param_groups"]] != numbers:
-            return  # torch has a message for that
+            return  # torch raises a clear error for that
         index = {p: i for i, p in enumerate(p for g in self.param_groups for p in g["params"])}
         for metric, saved, p in self._loaded_states(loaded):
             state = dict(saved)
-            _upgrade(metric, p, state)
+            _upgrade_state(metric, p, state)
             name, real = _as_real(metric, p)
-            if wrong := metrics.metric_for(name, real).misfit(real, state):
-                raise ValueError(f"state_dict does not fit: parameter {index[p]} {wrong}")
+            if wrong := metrics.metric_for(name, real).state_mismatch(real, state):
+                raise ValueError(f"state_dict does not match: parameter {index[p]} {wrong}")
 
 
 def penalties(group: dict[str, Any]) -> tuple[float, float]:
-    """``(ρ, σ)`` of a parameter group: ``σ = 1/lr``, ``ρ = σβ/(1−β)``.
+    """Return ``(ρ, σ)`` of a parameter group: ``σ = 1/lr``, ``ρ = σβ/(1−β)``.
+
+    Args:
+        group: an entry of ``optimizer.param_groups``
 
     >>> optimizer = BADM([torch.nn.Parameter(torch.ones(2))], lr=0.00125, beta=0.2)
     >>> penalties(optimizer.param_groups[0])
@@ -298,7 +313,7 @@ def penalties(group: dict[str, Any]) -> tuple[float, float]:
     return sigma * group["beta"] / (1 - group["beta"]), sigma
 
 
-def _path(group: dict[str, Any]) -> Step:
+def _step_function(group: dict[str, Any]) -> Step:
     if group["differentiable"]:
         return update.loop
     if group["fused"]:
@@ -310,7 +325,7 @@ def _new_state(name: str, p: Tensor, index: int) -> State:
     metric = metrics.metric_for(name, p)
     shape = metric.buffer_shape(p)
     if shape != tuple(p.shape) and fsdp.is_sharded(p):
-        p = fsdp.unsharded_like(p)  # a buffer of another shape cannot be cut as the parameter is
+        p = fsdp.unsharded_like(p)  # a buffer of another shape cannot be sharded like the parameter
     if shape == tuple(p.shape):
         dual = torch.zeros_like(p, dtype=state_dtype(p))
     else:
@@ -318,14 +333,14 @@ def _new_state(name: str, p: Tensor, index: int) -> State:
     return {"dual": dual, **metric.new_state(p, index)}
 
 
-def _upgrade(name: str, p: Tensor, state: State) -> None:
-    """Add to a state what it has not from the time before its metric kept it."""
+def _upgrade_state(name: str, p: Tensor, state: State) -> None:
+    """Add entries to a state that was saved before its metric had them."""
     name, p = _as_real(name, p)
-    metrics.metric_for(name, p).upgrade(state, p)
+    metrics.metric_for(name, p).upgrade_state(state, p)
 
 
 def _as_real(name: str, p: Tensor) -> tuple[str, Tensor]:
-    """A parameter as real numbers, and its metric then: complex ones are pairs, and no matrices."""
+    """View a complex parameter as pairs of reals, with the metric's fallback for them."""
     return (metrics.find(name).fallback, torch.view_as_real(p)) if p.is_complex() else (name, p)
 
 
@@ -343,7 +358,7 @@ def _settings(group: dict[str, Any]) -> Settings:
 
 
 def _check(options: dict[str, Any]) -> None:
-    """Every message names the argument, what it takes and what it was given."""
+    """Raise ``ValueError`` that names the argument, what it takes and what was given."""
     lr = options["lr"]
     if isinstance(lr, Tensor) and lr.numel() != 1:
         raise ValueError(f"lr must be a number or a tensor with 1 element, got {lr.numel()}")

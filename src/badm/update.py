@@ -1,11 +1,11 @@
-"""One step of BADM on the parameters of a group, on each path: the metrics know how.
+"""Internal: one step of BADM on the parameters of a group, by loop, foreach, fused or sharded.
 
 With the memory ``β = ρ/(ρ+σ)``, ``θ = 1 − β`` and the step ``lr = 1/σ`` (docs/theory.md):
 
     m⁺ = m + θ(g − m)
     w⁺ = w − lr·Q⁻¹(2m⁺ − m)
 
-Each path takes the parameters that have a gradient, their gradients and their states, all real.
+Each path takes real parameters with their gradients and states, and asks the metric for ``Q⁻¹u``.
 Nothing here waits for a device: ``lr`` may be a tensor, and every step count is one.
 """
 
@@ -22,7 +22,7 @@ from badm.metrics.protocol import Step
 
 
 def loop(params: Parameters, s: Settings) -> None:
-    """Parameter by parameter, one statement per equation: the oracle."""
+    """Step on one parameter after another, one statement per equation: the oracle."""
     for w, g, state in zip(params.w, params.g, params.states, strict=True):
         if s.weight_decay:
             w.mul_(1 - s.lr * s.weight_decay)
@@ -31,17 +31,17 @@ def loop(params: Parameters, s: Settings) -> None:
 
 
 def foreach(params: Parameters, s: Settings) -> None:
-    """All parameters at once, matrices of equal shape in one stack."""
+    """Step on all parameters together, with matrices of equal shape in one stack."""
     if s.maximize:
         params = Parameters(params.w, list(torch._foreach_neg(params.g)), params.states)
     for metric, part in _by_metric(params, s.metric):
         decay(part.w, s)
-        g = in_dtype_of(part.of("dual"), part.g)
+        g = in_dtype_of(part.buffers("dual"), part.g)
         metric.foreach(Parameters(part.w, g, part.states), s)
 
 
 def fused(params: Parameters, s: Settings) -> None:
-    """In one pass over memory where a kernel can do it; the rest by ``foreach``."""
+    """Step in one pass over memory where a kernel exists; the rest by ``foreach``."""
     for metric, part in _by_metric(params, s.metric):
         rest = metric.fused(part, s)
         if len(rest):
@@ -49,16 +49,16 @@ def fused(params: Parameters, s: Settings) -> None:
 
 
 def sharded(params: Parameters, s: Settings, step: Step) -> None:
-    """On parameters that are sharded over ranks; ``step`` makes one on tensors that are not."""
+    """Step on parameters that are sharded over ranks; ``step`` is for plain tensors."""
     for metric, part in _by_metric(params, s.metric):
         metric.sharded(part, s, step)
 
 
 def _by_metric(params: Parameters, name: str) -> Iterator[tuple[Metric, Parameters]]:
-    """The parameters of each metric, device by device."""
+    """Group parameters by metric and device."""
     parts: dict[tuple[Metric, torch.device | str], list[int]] = defaultdict(list)
     for i, w in enumerate(params.w):
-        # Asked for first, because it is quicker to have than the device.
+        # is_cpu is faster than device.
         parts[metric_for(name, w), "cpu" if w.is_cpu else w.device].append(i)
     for (metric, _), indices in parts.items():
-        yield metric, params if len(indices) == len(params) else params.pick(indices)
+        yield metric, params if len(indices) == len(params) else params.select(indices)

@@ -64,7 +64,7 @@ def test_certify_json_holds_what_the_certificate_measured() -> None:
     result = badm("certify", *FEW, "--rho", "1", "--seed", "3", "--json", "--no-picture")
     shown = json.loads(result.stdout)
     problem = command.synthetic("least-squares", 40, 3, 0.0, 3)
-    expected = Certificate.of(problem, command.divide(40, 1, 4, 3), rho=1.0, steps=30)
+    expected = Certificate.measure(problem, command.divide(40, 1, 4, 3), rho=1.0, steps=30)
     assert shown["lagrangian"] == expected.lagrangian.tolist()
     assert shown["bound"] == expected.bound.tolist()
     assert (len(shown["lagrangian"]), len(shown["slack"])) == (31, 30)

@@ -277,7 +277,7 @@ def close() -> None:
 
 def test_duals_and_closures_do_not_go_together_and_the_message_says_why() -> None:
     (error,) = on_ranks(1, close)
-    with pytest.raises(ValueError, match="a closure takes them in it: call backward first"):
+    with pytest.raises(ValueError, match="a closure computes them in it: call backward first"):
         raise error
 
 
@@ -330,7 +330,7 @@ def with_duals_of_another_number_of_ranks() -> Any:
     state = consensus.state_dict() | {"world_size": 8, "u": torch.ones_like(consensus.w)}
     with pytest.warns(UserWarning, match=r"rank 0 of 8 are not those of rank 0 of 1"):
         consensus.load_state_dict(state)
-    with pytest.raises(ValueError, match="state_dict is of 3 numbers, the model has 11"):
+    with pytest.raises(ValueError, match="state_dict has 3 parameters, the model has 11"):
         consensus.load_state_dict(state | {"w": torch.zeros(3)})
     return consensus.u
 
@@ -340,14 +340,14 @@ def test_duals_of_another_number_of_ranks_start_anew_and_a_warning_says_so() -> 
     assert not u.any()
 
 
-def train_half(wire_dtype: torch.dtype | None) -> Any:
+def train_half(reduce_dtype: torch.dtype | None) -> Any:
     rank = int(os.environ["RANK"])
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
     model = model.to(torch.bfloat16)
     inner = torch.optim.SGD(model.parameters(), lr=0.1)
     consensus = Consensus(
-        model.parameters(), inner, every=2, buffers=model.buffers(), wire_dtype=wire_dtype
+        model.parameters(), inner, every=2, buffers=model.buffers(), reduce_dtype=reduce_dtype
     )
     generator = torch.Generator().manual_seed(rank)
     for _ in range(4):
@@ -359,7 +359,7 @@ def train_half(wire_dtype: torch.dtype | None) -> Any:
 
 
 def train_half_on_both_wires() -> list[Any]:
-    return [train_half(wire_dtype) for wire_dtype in (None, torch.bfloat16)]
+    return [train_half(reduce_dtype) for reduce_dtype in (None, torch.bfloat16)]
 
 
 def test_half_precision_models_meet_in_float32_and_their_statistics_are_averaged() -> None:
@@ -377,7 +377,7 @@ DISAGREEMENTS: list[tuple[dict[str, Any], str]] = [
     ({"lr": 0.5}, "lr must be the same"),
     ({"mode": "dual"}, "mode must be the same"),
     ({"tensors": 2}, "parameters must be .* rank 0 has 3 of them and rank 1 has 2"),
-    ({"shape": (2, 3)}, r"number 0 is \(\(3, 2\), .* on rank 0 and \(\(2, 3\)"),
+    ({"shape": (2, 3)}, r"entry 0 is \(\(3, 2\), .* on rank 0 and \(\(2, 3\)"),
 ]
 
 
@@ -436,7 +436,7 @@ def test_a_killed_rank_stops_the_others_and_they_name_it(victim: int) -> None:
     for rank, error in enumerate(results):
         if rank != victim:
             with pytest.raises(
-                RankLostError, match=f"rank {rank} of 4 failed: rank {victim} gave no"
+                RankLostError, match=f"rank {rank} of 4 failed: rank {victim} sent no"
             ):
                 raise error
     assert "-9" in str(results[victim])
@@ -473,7 +473,7 @@ def stop_before_the_first_meeting(victim: int) -> str:
 def test_a_rank_stopped_before_the_first_meeting_is_named_after_the_timeout() -> None:
     results = on_ranks(3, stop_before_the_first_meeting, 1, stopped=[1])
     for rank in (0, 2):
-        assert f"meeting 1 of rank {rank} of 3 failed: rank 1 gave no sign" in results[rank]
+        assert f"meeting 1 of rank {rank} of 3 failed: rank 1 sent no heartbeat" in results[rank]
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -486,7 +486,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"mode": "both"}, "mode must be one of outer, dual, got 'both'"),
     ({"weight": -1.0}, "weight must be a finite number of at least 0"),
     ({"overlap": 50}, "overlap must be less than every=50, got 50"),
-    ({"wire_dtype": torch.int8}, "wire_dtype must be a floating point type"),
+    ({"reduce_dtype": torch.int8}, "reduce_dtype must be a floating point type"),
     ({"timeout": 0}, "timeout must be a finite number greater than 0"),
 ]
 
@@ -501,7 +501,7 @@ def test_bad_values_name_the_argument(options: dict[str, Any], words: str) -> No
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        (lambda: [], "params must hold at least one tensor"),
+        (lambda: [], "params must contain at least one tensor"),
         (lambda: [torch.zeros(2)], "that requires a gradient, got none"),
         (lambda: [nn.Parameter(torch.zeros(2, dtype=torch.complex64))], "params must be real"),
     ],
@@ -514,8 +514,8 @@ def test_bad_parameters_are_refused(params: Callable[[], Any], words: str) -> No
 def test_parameters_that_the_inner_optimizer_does_not_have_are_refused_by_index_and_shape() -> None:
     params = start()
     words = (
-        r"number 1 of shape \(4,\) and number 2 of shape \(\) of params are not in the inner "
-        r"optimizer .*leave them out, or give them to it with add_param_group"
+        r"params\[1\] of shape \(4,\) and params\[2\] of shape \(\) are not in the inner "
+        r"optimizer .*leave them out, or add them with add_param_group"
     )
     with pytest.raises(ValueError, match=words):
         Consensus(params, make_inner("sgd", params[:1]))
@@ -524,13 +524,13 @@ def test_parameters_that_the_inner_optimizer_does_not_have_are_refused_by_index_
 def test_a_frozen_parameter_is_nobodys_and_keeps_its_place_in_the_count() -> None:
     params = start()
     params[0].requires_grad_(False)
-    with pytest.raises(ValueError, match=r"^number 2 of shape \(\) of params is not in"):
+    with pytest.raises(ValueError, match=r"^params\[2\] of shape \(\) is not in"):
         Consensus(params, make_inner("sgd", params[1:2]))
 
 
 def test_of_many_parameters_that_are_not_in_the_inner_optimizer_some_are_named() -> None:
     params = [nn.Parameter(torch.zeros(3)) for _ in range(9)]
-    with pytest.raises(ValueError, match=r"number 2 of shape \(3,\) and 6 more of params are not"):
+    with pytest.raises(ValueError, match=r"params\[2\] of shape \(3,\) and 6 more are not"):
         Consensus(params, make_inner("sgd", start()))
 
 
@@ -545,7 +545,7 @@ def train_views_of_one_buffer() -> Any:
     inner.step()
     consensus.detach()
     other = nn.Parameter(torch.zeros(6))
-    with pytest.raises(ValueError, match=r"number 1 of shape \(6,\) of params is not in the inner"):
+    with pytest.raises(ValueError, match=r"params\[1\] of shape \(6,\) is not in the inner"):
         Consensus([buffer, other], inner)
     return buffer.detach()
 
@@ -577,5 +577,5 @@ def test_a_destroyed_process_group_is_gone_with_its_threads_and_said_to_be() -> 
 
 def test_without_a_process_group_the_cure_is_named() -> None:
     params = start()
-    with pytest.raises(RuntimeError, match=r"init_process_group .*torchrun"):
+    with pytest.raises(RuntimeError, match=r"torchrun and call badm.init_process_group"):
         badm.Consensus(params, make_inner("sgd", params))

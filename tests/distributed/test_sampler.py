@@ -24,18 +24,20 @@ def test_every_sample_is_seen_once_by_one_rank_in_batches_of_a_size(
     world_size: int, batch_size: int, samples: int, epoch: int
 ) -> None:
     if samples < world_size:
-        with pytest.raises(ValueError, match=f"one for each of {world_size} ranks, got {samples}"):
+        with pytest.raises(
+            ValueError, match=f"at least {world_size}, one for each rank, got {samples}"
+        ):
             everyone(world_size, samples, batch_size)
         return
     ranks = everyone(world_size, samples, batch_size)
-    for shards in ranks:
-        shards.set_epoch(epoch)
-    batches = [list(shards) for shards in ranks]
+    for sampler in ranks:
+        sampler.set_epoch(epoch)
+    batches = [list(sampler) for sampler in ranks]
     assert {len(own) for own in batches} == {len(ranks[0])}
     counted = [
         batch
-        for own, shards in zip(batches, ranks, strict=True)
-        for batch, weight in zip(own, shards.loss_weights, strict=True)
+        for own, sampler in zip(batches, ranks, strict=True)
+        for batch, weight in zip(own, sampler.loss_weights, strict=True)
         if weight
     ]
     assert sorted(index for batch in counted for index in batch) == list(range(samples))
@@ -51,24 +53,24 @@ def test_a_rank_that_has_run_out_repeats_a_sample_that_does_not_count() -> None:
 
 
 def test_the_order_is_new_in_every_epoch_and_the_same_for_a_seed() -> None:
-    shards, twin = (everyone(3, 100, 4, seed=5)[1] for _ in range(2))
-    first = list(shards)
-    assert list(shards) == first == list(twin)
-    shards.set_epoch(1)
-    assert list(shards) != first
+    sampler, twin = (everyone(3, 100, 4, seed=5)[1] for _ in range(2))
+    first = list(sampler)
+    assert list(sampler) == first == list(twin)
+    sampler.set_epoch(1)
+    assert list(sampler) != first
     assert list(everyone(3, 100, 4, seed=6)[1]) != first
 
 
 def test_an_epoch_goes_on_where_it_stopped() -> None:
-    shards = everyone(2, 50, 4)[0]
-    shards.set_epoch(3)
-    whole, weights = list(shards), shards.loss_weights
-    shards.set_epoch(3, skip=2)
-    assert list(shards) == whole[2:]
-    assert shards.loss_weights == weights[2:]
-    assert len(shards) == len(whole) - 2
+    sampler = everyone(2, 50, 4)[0]
+    sampler.set_epoch(3)
+    whole, weights = list(sampler), sampler.loss_weights
+    sampler.set_epoch(3, skip=2)
+    assert list(sampler) == whole[2:]
+    assert sampler.loss_weights == weights[2:]
+    assert len(sampler) == len(whole) - 2
     with pytest.raises(ValueError, match="skip must be from 0 to 7 batches, got 8"):
-        shards.set_epoch(0, skip=8)
+        sampler.set_epoch(0, skip=8)
 
 
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(5, 90))
@@ -89,9 +91,9 @@ def test_labels_stay_with_their_rank() -> None:
     ranks = everyone(4, 160, 8, labels=labels)
     for epoch in range(2):
         seen = []
-        for rank, shards in enumerate(ranks):
-            shards.set_epoch(epoch)
-            own = [index for batch in shards for index in batch]
+        for rank, sampler in enumerate(ranks):
+            sampler.set_epoch(epoch)
+            own = [index for batch in sampler for index in batch]
             assert {labels[index] for index in own} == {2 * rank, 2 * rank + 1}
             seen += own
         assert sorted(seen) == list(range(160))
@@ -101,13 +103,13 @@ def test_labels_stay_with_their_rank() -> None:
     ("options", "words"),
     [
         ({"rank": 2, "world_size": 2}, "rank must be from 0 to 1, as world_size is 2, got 2"),
-        ({"samples": 0}, "samples must be a whole number of at least 1"),
+        ({"num_samples": 0}, "num_samples must be a whole number of at least 1"),
         ({"batch_size": 0}, "batch_size must be a whole number of at least 1"),
         ({"labels": [0, 1]}, "labels must be one for each of 10 samples"),
-        ({"labels": [0] * 10}, "labels must be of at least 2 kinds, one for each rank, got 1"),
+        ({"labels": [0] * 10}, "labels must have at least 2 values, one for each rank, got 1"),
     ],
 )
 def test_bad_values_name_the_argument(options: dict[str, object], words: str) -> None:
-    given = {"samples": 10, "batch_size": 5, "rank": 0, "world_size": 2, **options}
+    given = {"num_samples": 10, "batch_size": 5, "rank": 0, "world_size": 2, **options}
     with pytest.raises(ValueError, match=words):
-        DistributedBatchSampler(given.pop("samples"), given.pop("batch_size"), **given)  # type: ignore[arg-type]
+        DistributedBatchSampler(given.pop("num_samples"), given.pop("batch_size"), **given)  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ class Rows:
 
 class RowScaled(Metric):
     name = "row-scaled"
-    keys = frozenset({"dual", "row_moment"})
+    state_keys = frozenset({"dual", "row_moment"})
 
     def applies_to(self, p: Tensor) -> bool:
         return p.ndim == 2

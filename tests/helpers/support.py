@@ -111,7 +111,7 @@ def duals(optimizer: BADM) -> list[Tensor]:
         if eigenbases.has_bases(state):
             w = params[index]
             blocks = basis_of(state, "left", m) @ m @ basis_of(state, "right", m).mT
-            m = eigenbases.join(blocks, len(w), w[0].numel()).reshape(w.shape)
+            m = eigenbases.from_blocks(blocks, len(w), w[0].numel()).reshape(w.shape)
         plain.append(m)
     return plain
 

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from badm import stopping
 from badm.bench import Player, Score, Splits, Task
+from badm.processes import signals
 
 PATIENCE_SECONDS = 300.0
 
@@ -44,7 +44,7 @@ def wait(place: str) -> None:
 def wait_for_a_signal(place: str) -> None:
     say(place)
     end = time.monotonic() + PATIENCE_SECONDS
-    while not stopping.asked() and time.monotonic() < end:
+    while not signals.stop_requested() and time.monotonic() < end:
         time.sleep(0.01)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from badm import cli, stopping
+from badm import cli
 from badm.bench import methods
 from badm.bench.method import (
     Method,
@@ -28,6 +28,7 @@ from badm.bench.method import (
     trainable_parameters,
 )
 from badm.bench.records.runs import Run, RunStore
+from badm.processes import signals
 from tests.helpers import UNRULY_TASK
 
 PLACES = (
@@ -112,7 +113,7 @@ def test_a_keyboard_interrupt_without_a_signal_is_an_error_of_the_task(
 ) -> None:
     """The same command would not go on from there, as it says after Ctrl-C."""
     set_snippet(monkeypatch, place, "raise KeyboardInterrupt")
-    with stopping.signals():
+    with signals.handle_signals():
         result = run("--runs", tmp_path)
     assert result.exit_code == 1, result.output
     assert f"{place} raised KeyboardInterrupt (" in result.stderr
@@ -302,7 +303,7 @@ def send(number: int = signal.SIGINT) -> None:
 
 @pytest.fixture
 def no_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping, "REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr(signals, "REPEAT_SECONDS", 0.0)
 
 
 class Left(BaseException):
@@ -319,37 +320,37 @@ def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_raises_and_says_how_to_exit(number: signal.Signals) -> None:
-    with stopping.signals():
-        with pytest.raises(stopping.Stopped):
+    with signals.handle_signals():
+        with pytest.raises(signals.Stopped):
             send(number)
-        assert stopping.asked()
-        assert stopping.exit_code() == 128 + number
-    assert not stopping.asked()
+        assert signals.stop_requested()
+        assert signals.exit_code() == 128 + number
+    assert not signals.stop_requested()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.usefixtures("no_repeats")
 def test_the_first_signal_waits_and_the_second_does_not(number: signal.Signals) -> None:
-    with stopping.signals(), stopping.held():
+    with signals.handle_signals(), signals.defer_stop():
         send(number)
-        assert stopping.asked()
-        with pytest.raises(stopping.Stopped):
+        assert signals.stop_requested()
+        with pytest.raises(signals.Stopped):
             send(number)
 
 
 def test_signals_that_come_together_are_one() -> None:
     """As `timeout` sends them: to the process, and to its group."""
-    with stopping.signals(), stopping.held():
+    with signals.handle_signals(), signals.defer_stop():
         for _ in range(5):
             send(signal.SIGTERM)
-        assert stopping.asked()
+        assert signals.stop_requested()
 
 
 @pytest.mark.usefixtures("no_repeats", "leaving")
 def test_the_third_signal_ends_what_swallows_the_others() -> None:
-    with stopping.signals(), stopping.held():
+    with signals.handle_signals(), signals.defer_stop():
         for _ in range(2):
-            with suppress(stopping.Stopped):
+            with suppress(signals.Stopped):
                 send()
         with pytest.raises(Left, match="130"):
             send()
@@ -357,16 +358,16 @@ def test_the_third_signal_ends_what_swallows_the_others() -> None:
 
 @pytest.mark.usefixtures("leaving")
 def test_where_nothing_is_at_stake_the_first_signal_ends_the_process() -> None:
-    with stopping.signals(), stopping.at_once(), pytest.raises(Left, match="143"):
+    with signals.handle_signals(), signals.exit_on_signal(), pytest.raises(Left, match="143"):
         send(signal.SIGTERM)
 
 
 def test_a_signal_that_is_to_be_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with stopping.signals():
+        with signals.handle_signals():
             send()
-            assert not stopping.asked()
+            assert not signals.stop_requested()
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -374,18 +375,18 @@ def test_a_signal_that_is_to_be_ignored_stays_ignored() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_process_has_the_usual_handlers() -> None:
     """One that loads data is ended with SIGTERM, and its parent is not to take that for its own."""
-    with stopping.signals():
+    with signals.handle_signals():
         child = os.fork()
         if child == 0:
             signal.raise_signal(signal.SIGTERM)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
-        assert not stopping.asked()
+        assert not signals.stop_requested()
 
 
 def test_handlers_are_put_back() -> None:
     before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
-    with stopping.signals():
+    with signals.handle_signals():
         assert signal.getsignal(signal.SIGINT) not in before
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
 
@@ -474,12 +475,14 @@ IN_C_ALONE = "import re; re.match('(a+)+b', 'a' * 60)"  # no other thread gets i
 SAY = "import os; open(os.environ['UNRULY_LOG'], 'a').write(f'{os.getpid()} here\\n')"
 
 
-QUICK_GRACE = "from badm import stopping; stopping.GRACE_SECONDS = 0.2"
+QUICK_GRACE = "from badm.processes import signals; signals.GRACE_SECONDS = 0.2"
 
 
 @linux
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("block", ["stopping.signals()", "stopping.signals(), stopping.held()"])
+@pytest.mark.parametrize(
+    "block", ["signals.handle_signals()", "signals.handle_signals(), signals.defer_stop()"]
+)
 def test_signals_end_a_process_whose_main_thread_is_in_c_code(
     tmp_path: Path, number: signal.Signals, block: str
 ) -> None:
@@ -499,8 +502,9 @@ CHILD = {"in a loop": f"import time; {HANG}", "in C code": IN_C, "alone": IN_C_A
 def test_a_child_does_not_outlive_its_parent(tmp_path: Path, how: str) -> None:
     (tmp_path / "child.py").write_text(f"{SAY}; {CHILD[how]}")
     parent = (
-        "import subprocess, sys; from badm.lifetime import variables;"
-        "subprocess.run([sys.executable, '-m', 'badm.lifetime', 'child'], env=variables())"
+        "import subprocess, sys; from badm.processes.parent_death import child_environment;"
+        "command = [sys.executable, '-m', 'badm.processes.parent_death', 'child'];"
+        "subprocess.run(command, env=child_environment())"
     )
     started = Process(tmp_path, "-c", parent)
     started.wait_until_said("here")
@@ -515,7 +519,7 @@ def test_a_child_whose_parent_was_gone_before_it_looked_does_nothing(tmp_path: P
     (tmp_path / "child.py").write_text(SAY)
     code = (
         "import runpy, os; os.environ['BADM_PARENT'] = '1';"
-        "runpy.run_module('badm.lifetime', run_name='__main__')"
+        "runpy.run_module('badm.processes.parent_death', run_name='__main__')"
     )
     late = Process(tmp_path, "-c", code, "child")
     assert late.ended()[0] == 1
@@ -548,7 +552,9 @@ REPLICAS = ("--method", "sgd", "--replicas", "average", "--set", "ranks=2", "--s
 COMPARE = ("--methods", "sgd,adam", "--trials", "1", "--seeds", "1", "--jobs", "2", "--steps", "99")
 AT_STEP_3 = "step == 3 and wait('loss')"
 UNTIL_A_SIGNAL = "step == 3 and wait_for_a_signal('loss')"
-STOPPING = "badm: stopping after this step, with a checkpoint; once more stops at once\n"
+STOPPING = (
+    "badm: stopping after this step and saving a checkpoint; press Ctrl-C again to stop now\n"
+)
 
 
 def weights(folder: Path) -> dict[str, str]:
@@ -593,9 +599,9 @@ def test_a_signal_after_a_command_has_ended_does_not_change_its_exit_code(
 ) -> None:
     """While Python takes everything down, which after torch takes a second."""
     code = (
-        "import atexit, os, time\nfrom badm import stopping\n"
+        "import atexit, os, time\nfrom badm.processes import signals\n"
         f"def late():\n {SAY}\n while os.path.exists(os.environ['UNRULY_GATE']): time.sleep(0.01)\n"
-        "atexit.register(late)\nwith stopping.signals(say=True): pass"
+        "atexit.register(late)\nwith signals.handle_signals(announce=True): pass"
     )
     ended = Process(tmp_path, "-c", code)
     ended.wait_until_said("here")

@@ -33,7 +33,7 @@ def matrix(x: Tensor) -> Tensor:
 
 def into(x: Tensor, state: dict[str, Any]) -> Tensor:
     """``U_Lᵀ x U_R`` of every block"""
-    x = eigenbases.cut(matrix(x)[None])
+    x = eigenbases.to_blocks(matrix(x)[None])
     return basis_of(state, "left", x).mT @ x @ basis_of(state, "right", x)
 
 
@@ -187,7 +187,7 @@ def follow_a_plain_form(path: str, shape: tuple[int, ...]) -> dict[str, Any]:
             d = (1 - beta) * (g - m[i])
             m[i] = m[i] + d
             scaled = into(m[i] + d, state) / ((v / (1 - beta2**t)).sqrt() + eps)
-            x = eigenbases.join(out_of(scaled, state), *matrix(g).shape)
+            x = eigenbases.from_blocks(out_of(scaled, state), *matrix(g).shape)
             w[i] = w[i] - lr * x.reshape(shape)
         drive(optimizer, params, 1, start=step)
         assert_near(params, w, 1e-12)
@@ -229,11 +229,11 @@ def test_blocks_cover_a_matrix_once(n: int, rows: int, cols: int) -> None:
         for name, value in {"ASPECT": 2, "SHORTEST": 3, "LONGEST": 7}.items():
             patch.setattr(eigenbases, name, value)
         x = torch.arange(1, n * rows * cols + 1).view(n, rows, cols)
-        blocks = eigenbases.cut(x)
+        blocks = eigenbases.to_blocks(x)
         assert max(blocks.shape[1:]) <= 7
         for matrix, own in zip(x, blocks.chunk(n), strict=True):
             assert sorted(own[own > 0].tolist()) == matrix.flatten().tolist()
-        assert torch.equal(eigenbases.join(blocks, rows, cols), x)
+        assert torch.equal(eigenbases.from_blocks(blocks, rows, cols), x)
 
 
 @pytest.mark.usefixtures("short_blocks")

@@ -116,14 +116,14 @@ def test_a_gradient_of_zero_leaves_the_point(metric: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"params": []}, r"params must hold at least one tensor"),
+        ({"params": []}, r"params must contain at least one tensor"),
         ({"sub_batches": 0}, r"sub_batches must be at least 1, got 0"),
         ({"rho": 0.0}, r"rho must be .*greater than 0, got 0\.0"),
         ({"rho": float("nan")}, r"rho must be .*greater than 0, got nan"),
         ({"sigma": -1.0}, r"sigma must be .*greater than 0, got -1\.0"),
         ({"sigma": float("inf")}, r"sigma must be .*, got inf"),
         ({"metric": "manhattan"}, r"metric must be one of euclidean, .*, got 'manhattan'"),
-        ({"alpha": [1.0]}, r"alpha must hold 2 weights, got 1"),
+        ({"alpha": [1.0]}, r"alpha must have 2 weights, got 1"),
         ({"alpha": [0.5, 0.6]}, r"alpha must be weights .* sum to 1, got \[0\.5, 0\.6\]"),
         ({"alpha": [1.5, -0.5]}, r"alpha must be weights of at least 0 .*, got \[1\.5, -0\.5\]"),
         ({"alpha": [float("nan"), 1.0]}, r"alpha must be weights .*, got \[nan, 1\.0\]"),

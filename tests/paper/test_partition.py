@@ -93,10 +93,10 @@ def test_unshuffled_keeps_the_order_of_the_data() -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((0, 1), {"sub_batches": 1}, r"samples must be a whole number of at least 1, got 0"),
+        ((0, 1), {"sub_batches": 1}, r"num_samples must be a whole number of at least 1, got 0"),
         ((4, 0), {"sub_batches": 1}, r"batch_size must be .* at least 1, got 0"),
         ((4, 2.0), {"sub_batches": 1}, r"batch_size must be a whole number .*, got 2\.0"),
-        ((True, 1), {"sub_batches": 1}, r"samples must be a whole number .*, got True"),
+        ((True, 1), {"sub_batches": 1}, r"num_samples must be a whole number .*, got True"),
         ((8, 4), {"sub_batches": 0}, r"sub_batches must be .* at least 1, got 0"),
         ((8, 4), {"sub_batch_size": -1}, r"sub_batch_size must be .* at least 1, got -1"),
         ((8, 4), {"sub_batches": 5}, r"sub_batches must be at most the 4 samples .*, got 5"),
@@ -184,8 +184,12 @@ def test_what_has_no_samples_goes_into_every_part() -> None:
     [
         (X, 6, r"sub_batches must be at most the 5 samples of a batch, got 6"),
         (X, 0, r"sub_batches must be a whole number of at least 1, got 0"),
-        ((X, torch.zeros(4)), 2, r"batch must hold tensors that agree .*, got the sizes \[4, 5\]"),
-        (("no", "tensors"), 2, r"batch must hold tensors .*, got the sizes \[\]"),
+        (
+            (X, torch.zeros(4)),
+            2,
+            r"batch must contain tensors that agree .*, got the sizes \[4, 5\]",
+        ),
+        (("no", "tensors"), 2, r"batch must contain tensors .*, got the sizes \[\]"),
     ],
 )
 def test_what_cannot_be_split_is_named(nest: Any, count: int, message: str) -> None:

@@ -131,7 +131,7 @@ def test_descent_and_rate_hold_where_the_theorem_covers_them(
     scale: float,
 ) -> None:
     problem = make(kind, seed)
-    certificate = Certificate.of(
+    certificate = Certificate.measure(
         problem,
         divide(batches=batches, sub_batches=sub_batches, seed=seed),
         rho=ratio * problem.eta,
@@ -149,7 +149,7 @@ def test_descent_and_rate_hold_where_the_theorem_covers_them(
 
 @pytest.mark.parametrize("kind", PROBLEMS)
 def test_one_batch_falls_strictly_and_converges_below_the_bound(kind: type[Problem]) -> None:
-    certificate = Certificate.of(make(kind), divide(), rho=1.0, steps=300)
+    certificate = Certificate.measure(make(kind), divide(), rho=1.0, steps=300)
     assert (certificate.change < 0).all()
     assert (certificate.lagrangian >= certificate.minimum.value).all()
     assert (certificate.slack > 0).all()
@@ -165,7 +165,7 @@ def test_from_zero_duals_the_first_step_always_rises(
     kind: type[Problem], seed: int, ratio: float
 ) -> None:
     problem = make(kind, seed)
-    certificate = Certificate.of(
+    certificate = Certificate.measure(
         problem, divide(seed=seed), rho=ratio * problem.eta, steps=5, start="zero"
     )
     # docs/theory.md: L¹ − L⁰ ≥ (σ/5) Σ α_s ‖z_s¹ − z¹‖² > 0, so descent cannot hold at k = 1
@@ -179,7 +179,9 @@ def test_from_zero_duals_the_first_step_always_rises(
 
 def test_lagrangian_is_its_definition() -> None:
     problem, partition = make(LeastSquares), divide(batches=2, sub_batches=3)
-    certificate = Certificate.of(problem, partition, rho=2.0, sigma=30.0, steps=2, start="zero")
+    certificate = Certificate.measure(
+        problem, partition, rho=2.0, sigma=30.0, steps=2, start="zero"
+    )
     batches = list(partition.batches())
     run = Algorithm1(
         [torch.zeros(5, dtype=torch.float64)], 3, 2.0, 30.0, partition.alpha_s.tolist()
@@ -204,7 +206,7 @@ def test_lagrangian_is_its_definition() -> None:
 def test_both_bounds_have_the_constants_of_the_theorem(batches: int, start: str) -> None:
     # δ/(2σ) − (σ/10) Σ α_s(…) for the descent, 12δ + 24σ(L − F*)/k for the rate: no looser ones.
     problem = make(LeastSquares)
-    certificate = Certificate.of(
+    certificate = Certificate.measure(
         problem,
         divide(batches=batches),
         rho=1.0,
@@ -227,7 +229,7 @@ def test_both_bounds_have_the_constants_of_the_theorem(batches: int, start: str)
 
 def test_delta_is_a_hundred_times_the_square_of_the_largest_gap() -> None:
     problem, partition = make(LeastSquares), divide(batches=4)
-    certificate = Certificate.of(problem, partition, rho=1.0, steps=1, start="zero")
+    certificate = Certificate.measure(problem, partition, rho=1.0, steps=1, start="zero")
     batches = list(partition.batches())
     wholes = [torch.cat(column) for column in zip(*batches, strict=True)]
     start = torch.zeros(5, dtype=torch.float64)  # the only point that is visited
@@ -241,14 +243,14 @@ def test_delta_is_a_hundred_times_the_square_of_the_largest_gap() -> None:
 
 
 def test_a_false_certificate_is_reported_as_violated() -> None:
-    certificate = Certificate.of(make(LeastSquares), divide(batches=4), rho=1.0, steps=50)
+    certificate = Certificate.measure(make(LeastSquares), divide(batches=4), rho=1.0, steps=50)
     assert certificate.holds
     without_drift = replace(certificate, delta=0.0)
     assert without_drift.covered
     assert not without_drift.holds
     assert without_drift.verdict.startswith("VIOLATED")
     assert "first at k" in without_drift.verdict
-    single = Certificate.of(make(LeastSquares), divide(), rho=1.0, steps=50)
+    single = Certificate.measure(make(LeastSquares), divide(), rho=1.0, steps=50)
     assert not replace(single, spread=1000 * single.spread + 1).holds
     too_large = replace(single.minimum, value=float(single.lagrangian[0]) - 1e-9)
     assert not replace(single, minimum=too_large).holds
@@ -256,7 +258,7 @@ def test_a_false_certificate_is_reported_as_violated() -> None:
 
 def test_a_run_that_goes_wrong_is_reported_as_not_covered_and_failed() -> None:
     problem = make(LeastSquares)
-    diverging = Certificate.of(problem, divide(), rho=0.01, sigma=0.01, steps=400)
+    diverging = Certificate.measure(problem, divide(), rho=0.01, sigma=0.01, steps=400)
     assert not diverging.lagrangian.isfinite().all()
     assert not diverging.covered
     assert not diverging.holds
@@ -266,12 +268,12 @@ def test_a_run_that_goes_wrong_is_reported_as_not_covered_and_failed() -> None:
 
 def test_a_run_not_covered_that_held_says_so() -> None:
     problem = make(LeastSquares)
-    certificate = Certificate.of(
+    certificate = Certificate.measure(
         problem, divide(), rho=problem.eta, sigma=4 * problem.eta, steps=50
     )
     assert not certificate.covered
     assert certificate.holds
-    assert "held at every step from k = 1 to 50 all the same" in certificate.verdict
+    assert "held at every step from k = 1 to 50 nevertheless" in certificate.verdict
 
 
 def test_the_proof_has_room_in_its_constants() -> None:
@@ -333,17 +335,17 @@ def lagrangian(h: float, sigma: float, w: Tensor, run: Algorithm1) -> float:
         ({"sigma": -1.0}, "sigma must be a finite number greater than 0, got -1.0"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"start": "warm"}, "start must be one of gradient, zero, got 'warm'"),
-        ({"partition": divide(59)}, "partition must divide the 60 samples of the problem, got 59"),
+        ({"partition": divide(59)}, "partition must split the 60 samples of the problem, got 59"),
         (
             {"partition": Partition(60, 58, sub_batches=3)},
-            "partition must leave no sub-batch empty",
+            "partition must not have empty sub-batches",
         ),
     ],
 )
 def test_bad_values_are_named(change: dict[str, object], message: str) -> None:
     values = {"partition": divide(), "rho": 1.0, "steps": 5, **change}
     with pytest.raises(ValueError, match=message):
-        Certificate.of(make(LeastSquares), **values)  # type: ignore[arg-type]
+        Certificate.measure(make(LeastSquares), **values)  # type: ignore[arg-type]
 
 
 def test_bad_data_are_named() -> None:

@@ -144,7 +144,7 @@ def certify(
         return
 
     made = synthetic(problem.value, samples, features, l2, seed)
-    certificate = Certificate.of(
+    certificate = Certificate.measure(
         made,
         divide(samples, batches, sub_batches, seed),
         rho=made.eta if rho is None else rho,

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from badm import stopping
 from badm.bench.engine.options import Machine
 from badm.bench.engine.streams import stdout_to_stderr
 from badm.bench.engine.workers import Workers
@@ -17,6 +16,7 @@ from badm.commands.exit_codes import FAILED, exit_on_error, say
 from badm.commands.output_files import check_outputs, write_outputs
 from badm.commands.progress import ProgressDisplay
 from badm.commands.terminal import console
+from badm.processes import signals
 
 # Every metric of BADM, the paper's baselines, and the strongest there are.
 METHODS = (
@@ -99,7 +99,7 @@ def compare(
     - `badm compare digits my_task.py -o report.html -o table.md -o figures`
     - `badm compare my_task.py --study postgresql://host/name    # on several machines`
     """
-    with stopping.at_once():
+    with signals.exit_on_signal():
         from badm.bench.analysis.summaries import summarise
         from badm.bench.compare.protocol import ComparisonRunner  # not for --help to wait for
 
@@ -140,7 +140,7 @@ def compare(
         write_outputs(comparison, outputs)
         show(comparison, outputs, as_json=as_json, quiet=quiet)
     if runner.record.interrupted:
-        raise typer.Exit(stopping.exit_code())
+        raise typer.Exit(signals.exit_code())
     ends = {row.status for row in comparison.rows} | {trial.status for trial in comparison.tried}
     if ends & {"failed", "missing"}:
         raise typer.Exit(FAILED)

@@ -7,7 +7,6 @@ from errno import EDQUOT, EFBIG, EIO, ENOSPC
 
 import typer
 
-from badm import stopping
 from badm.bench.errors import ProtocolError, StoreError, TaskError, error_location
 from badm.bench.files import os_error_reason
 from badm.bench.methods import UnknownMethod
@@ -15,6 +14,7 @@ from badm.bench.tasks import UnknownTask
 from badm.bench.tasks.error_context import described
 from badm.commands.terminal import discard_output, spell_out, visible
 from badm.distributed.ranks import RankLostError
+from badm.processes import signals
 
 FAILED = 1  # a run or a task failed
 USAGE = 2  # what was asked for does not exist or cannot be
@@ -33,7 +33,7 @@ def exit_on_error() -> Iterator[None]:
     except StoreError as error:
         exit_with(str(error), STORE_FAILED)
     except KeyboardInterrupt:
-        exit_with("interrupted; the same command goes on from here", stopping.exit_code())
+        exit_with("interrupted; the same command goes on from here", signals.exit_code())
     except SystemExit as error:  # no command raises it: a task has, where nobody asked it to work
         exit_with(f"the code of a task raised {described(error)} ({error_location(error)})", FAILED)
 
@@ -67,6 +67,6 @@ def say(message: str) -> None:
 
 
 def exit_with(message: str, code: int) -> None:
-    stopping.ending()
+    signals.begin_exit()
     say(message)
     raise typer.Exit(code)

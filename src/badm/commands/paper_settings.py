@@ -36,7 +36,7 @@ def study(
         for scale in SCALES:
             for problem, partition in problems:
                 penalty = scale * problem.eta
-                certificate = Certificate.of(
+                certificate = Certificate.measure(
                     problem,
                     partition,
                     rho=penalty * rho / sigma,

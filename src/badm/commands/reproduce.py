@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from badm import stopping
 from badm.bench import tasks
 from badm.bench.engine.options import Machine
 from badm.bench.engine.streams import stdout_to_stderr
@@ -25,6 +24,7 @@ from badm.commands.exit_codes import FAILED, STORE_FAILED, exit_on_error, exit_w
 from badm.commands.output_files import check_outputs, write_outputs
 from badm.commands.progress import ProgressDisplay
 from badm.commands.terminal import console
+from badm.processes import signals
 
 if TYPE_CHECKING:
     from badm.bench.compare.protocol import ComparisonRunner
@@ -86,7 +86,7 @@ def reproduce(
     - `badm reproduce molecule --seeds 5 --methods 'badm*,adam' --page`
     - `badm reproduce --scale smoke --steps 5 -o /tmp/results    # a trial, on synthetic data`
     """
-    with stopping.at_once():
+    with signals.exit_on_signal():
         from badm.bench.compare.protocol import ComparisonRunner  # not for --help to wait for
 
     with exit_on_error():
@@ -130,7 +130,7 @@ def reproduce(
         if as_json:
             print(json.dumps(done, allow_nan=False))
     if interrupted:
-        exit_with("interrupted; the same command goes on from here", stopping.exit_code())
+        exit_with("interrupted; the same command goes on from here", signals.exit_code())
     if failed:
         raise typer.Exit(FAILED)
 

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from badm import stopping
 from badm.bench import methods, tasks
 from badm.bench.engine.launcher import run_or_launch
 from badm.bench.engine.options import Machine, RunOptions
@@ -22,7 +21,8 @@ from badm.bench.task import Score
 from badm.commands import options
 from badm.commands.exit_codes import FAILED, exit_on_error, exit_with
 from badm.commands.terminal import console, text_column, visible
-from badm.lifetime import started_by_torchrun
+from badm.processes import signals
+from badm.processes.parent_death import started_by_torchrun
 
 
 def run(
@@ -122,8 +122,8 @@ def run(
                     checkpoint_seconds=checkpoint,
                     keep_weights=weights,
                     on_step=on_step,
-                    should_stop=stopping.asked,
-                    hold=stopping.held,
+                    should_stop=signals.stop_requested,
+                    hold=signals.defer_stop,
                 )
                 found = tasks.find(task, scale, here)  # type: ignore[arg-type]
                 found.require_data()
@@ -138,7 +138,7 @@ def run(
                     device=machine.device,
                 )
                 for stage, config in _stages(found, last):
-                    if stopping.asked():  # in the last moments of the stage before
+                    if signals.stop_requested():  # in the last moments of the stage before
                         raise Interrupted
                     part = how if stage is found else replace(how, keep_weights=True)
                     if ranks is None:
@@ -148,7 +148,7 @@ def run(
         except Interrupted:
             saved = store.checkpoint(config).exists()
             where = "its checkpoint" if saved else "the beginning"
-            exit_with(f"interrupted; the same command goes on from {where}", stopping.exit_code())
+            exit_with(f"interrupted; the same command goes on from {where}", signals.exit_code())
         if not leads:
             return
         done = store.read(config)

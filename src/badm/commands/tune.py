@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from badm import stopping
 from badm.bench import tasks as all_tasks
 from badm.bench.engine.options import Machine
 from badm.bench.engine.streams import stdout_to_stderr
@@ -19,6 +18,7 @@ from badm.commands import options
 from badm.commands.exit_codes import FAILED, exit_on_error, say
 from badm.commands.progress import ProgressDisplay
 from badm.commands.terminal import console
+from badm.processes import signals
 
 
 def tune(
@@ -55,7 +55,7 @@ def tune(
     - `badm tune digits --method badm`
     - `badm tune my_task.py --method badm,adam --trials 12 --json`
     """
-    with stopping.at_once():
+    with signals.exit_on_signal():
         from badm.bench.compare.protocol import ComparisonRunner  # not for --help to wait for
 
     with exit_on_error():

@@ -1,4 +1,4 @@
-"""Replicas that train on their own and meet every ``K`` steps, over ``torch.distributed``.
+"""Train replicas independently and average them every ``K`` steps, over ``torch.distributed``.
 
 Each rank takes ``K`` steps of an inner optimizer from the global point ``w`` and ends at its local
 point ``w_s``. Its displacement ``d_s = w_s − w`` crosses the network, all parameters as one vector:
@@ -8,24 +8,25 @@ point ``w_s``. Its displacement ``d_s = w_s − w`` crosses the network, all par
     w⁺ = w − lr·(2m⁺ − m)
 
 With ``K = 1`` and SGD inside this is Algorithm 1 of the paper with one sub-batch per rank: for SGD
-with the step ``γ``, ``lr = 1/(σγ)`` and ``β = ρ/(ρ+σ)``. DiLoCo is its neighbour.
+with learning rate ``γ``, ``lr = 1/(σγ)`` and ``β = ρ/(ρ+σ)``. DiLoCo has the same structure with
+Nesterov momentum as the outer step.
 
-``β = 1/2`` has no memory: ``lr = 1`` then is plain averaging of the local points. That is the
-default, as it measures best where the learning rates of the inner optimizer are tuned and fall to 0
-(``benchmarks/communication.py``): a memory is slow to stop, the more so the fewer the meetings.
+With ``β = 1/2`` the outer step has no memory, and ``lr = 1`` is the plain average of the local
+points. This is the default: it measured best with tuned learning rates that decay to 0
+(``benchmarks/communication.py``), since a memory is slow to stop, the more so with few meetings.
 
 **Duals.** Where ranks have different data, each is drawn to an optimum of its own. In mode
-``"dual"`` every rank keeps ADMM's dual ``π_s``, less the mean of all, and corrects its gradients
-with it, before the inner optimizer sees them:
+``"dual"`` every rank keeps ADMM's dual ``π_s``, minus the mean over ranks, and adds it to its
+gradients before the inner optimizer sees them:
 
     g ← g + u_s                             u_s = π_s − Σ_s α_s π_s
     u_s⁺ = u_s + η(ḡ − ḡ_s − u_s)           at the meeting
 
-``ḡ_s`` is the mean of the rank's own gradients since the last meeting and ``ḡ`` that of all ranks,
-which crosses the network with ``d_s``: the duals are averages of gradients, as they are in
-Algorithm 1, where ``η = 1 − β`` and ``K = 1``. Being corrected as gradients, replicas with
-different data go the same way with Adam inside as well, which scales whatever it is given. The
-``u_s`` sum to 0, so that at ``K = 1`` with SGD inside ``w`` goes the same way in both modes.
+``ḡ_s`` is the mean of the rank's own gradients since the last meeting and ``ḡ`` the mean over all
+ranks, which crosses the network with ``d_s``: the duals are averages of gradients, as in Algorithm
+1, where ``η = 1 − β`` and ``K = 1``. Since gradients are corrected, not displacements, this works
+with Adam inside as well, which rescales its input. The ``u_s`` sum to 0, so with ``K = 1`` and SGD
+inside ``w`` is the same in both modes.
 
 This is the form of SCAFFOLD's control variates (Karimireddy et al. 2020): the correction is
 ``u_s = c − c_s``, and with ``η = 1``, averaging and SGD inside it is SCAFFOLD (option II, every
@@ -49,12 +50,14 @@ from torch.optim import Optimizer
 from badm.distributed.fsdp import to_local
 from badm.distributed.ranks import RankGroup, RankMismatchError, require_same
 
+__all__ = ["MODES", "Consensus"]
+
 MODES = ("outer", "dual")
 
 
 @dataclass
 class _PendingMeeting:
-    """A meeting whose sum is on its way: applied after ``steps_left`` more inner steps."""
+    """A meeting whose all-reduce is pending: applied after ``steps_left`` more inner steps."""
 
     work: dist.Work | None
     total: Tensor
@@ -64,46 +67,76 @@ class _PendingMeeting:
 
 
 class Consensus:
-    """Let replicas train on their own and meet every ``every`` steps of an inner optimizer.
+    """Average the replicas every ``every`` steps of an inner optimizer.
 
-    Attaches to the optimizer's step, so that the training loop does not change. Every rank makes
-    one, with its own model and data, after ``init_process_group``; all start from the weights of
-    the first rank::
+    With the displacements ``d_s = w_s − w`` since the last meeting and weights ``α_s``, a meeting
+    is one BADM step on the pseudo-gradient ``−d̄``:
 
-        model = Net()
-        inner = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        consensus = badm.Consensus(model.parameters(), inner, every=50)
-        for x, y in my_part_of_the_data:
-            inner.zero_grad()
-            loss(model(x), y).backward()
-            inner.step()            # every fiftieth is followed by a meeting
-        consensus.meet()            # what is left over
+        d̄ = Σ_s α_s d_s
+        m⁺ = m − (1 − β)(d̄ + m)
+        w⁺ = w − lr·(2m⁺ − m)
+
+    It attaches to the inner optimizer's step hooks, so the training loop does not change. Every
+    rank creates one, with its own model and data, after ``init_process_group``; all start from the
+    weights of the first rank.
 
     Args:
-        params: what the replicas agree on, in the same order on every rank
-        inner: any optimizer that has them all; it may have more
-        every: inner steps between two meetings, ``K``
-        lr: of the outer step, which a constant pull makes so many times as long as what the ranks
-            went; DiLoCo's 0.7 with momentum 0.9 is a 7 here
-        beta: the memory of the outer step, in [0, 1); with 1/2, the default, it has none, and
-            ``lr=1`` is plain averaging of the local points
-        mode: ``"outer"``, or ``"dual"`` for replicas with different data
-        process_group: whose ranks are the replicas; all of them unless given
-        eta: of the dual step, ``1 − beta`` unless given; 1 keeps the last gradients alone
-        weight: of this rank in the means, such as how many samples it has
-        buffers: averaged at every meeting with the rest, such as the statistics of BatchNorm
-        wire_dtype: what crosses the network, such as ``torch.bfloat16``; as computed unless given
-        overlap: inner steps to go on with while the sum is on its way
-        timeout: seconds to wait at a meeting for those who are late
+        params: parameters to average, in the same order on every rank
+        inner_optimizer: any optimizer of these parameters; it may have others too
+        every: inner steps between two meetings, at least 1; 50 sends a fiftieth of DDP's bytes
+        lr: outer learning rate, > 0; 1 with ``beta=0.5`` is plain averaging. DiLoCo's 0.7 with
+            momentum 0.9 is 7 in these units
+        beta: memory of the outer step, in [0, 1); the default 0.5 has none and measured best
+        mode: ``"outer"``, or ``"dual"`` to correct gradients where ranks have different data
+        process_group: the ranks to average over; all of them by default
+        eta: step of the duals, in [0, 1], ``1 − beta`` by default; 1 keeps the last gradients only
+        weight: weight of this rank in the averages, at least 0, such as its number of samples
+        buffers: also averaged at every meeting, such as the running statistics of BatchNorm
+        reduce_dtype: dtype of the all-reduce, such as ``torch.bfloat16``; that of ``w`` by default
+        overlap: inner steps to take while the all-reduce is pending, less than ``every``
+        timeout: seconds to wait for late ranks at a meeting
 
-    If a rank is lost, the others raise :class:`badm.RankLostError` within some seconds, and
-    name it.
+    Raises:
+        RankLostError: within seconds at the next meeting if a rank was lost; names the rank
+        RankMismatchError: at the first meeting if models or settings differ between ranks
+
+    Example, on every rank of a torchrun job::
+
+        badm.init_process_group("gloo")
+        model = Net()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        consensus = badm.Consensus(model.parameters(), optimizer, every=50)
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss(model(x), y).backward()
+            optimizer.step()        # every fiftieth step is followed by a meeting
+        consensus.meet()            # average the last steps
+
+    The same with one rank in one process, for a quick try:
+
+    >>> from tempfile import mkdtemp
+    >>> dist.init_process_group("gloo", init_method=f"file://{mkdtemp()}/s", rank=0, world_size=1)
+    >>> model = torch.nn.Linear(3, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> consensus = Consensus(model.parameters(), optimizer, every=2)
+    >>> for _ in range(4):
+    ...     optimizer.zero_grad()
+    ...     model(torch.ones(1, 3)).sum().backward()
+    ...     optimizer.step()
+    >>> consensus.meetings
+    2
+    >>> consensus.detach()
+    >>> dist.destroy_process_group()
+
+    References:
+        Wang, Zhou, Li 2024, "BADM: Batch ADMM for Deep Learning"; Douillard et al. 2023, "DiLoCo";
+        Karimireddy et al. 2020, "SCAFFOLD".
     """
 
     def __init__(
         self,
         params: Iterable[Tensor],
-        inner: Optimizer,
+        inner_optimizer: Optimizer,
         *,
         every: int = 50,
         lr: float = 1.0,
@@ -113,7 +146,7 @@ class Consensus:
         eta: float | None = None,
         weight: float = 1.0,
         buffers: Iterable[Tensor] = (),
-        wire_dtype: torch.dtype | None = None,
+        reduce_dtype: torch.dtype | None = None,
         overlap: int = 0,
         timeout: float = 300.0,
     ) -> None:
@@ -122,14 +155,14 @@ class Consensus:
         self.buffers = [b for b in buffers if b.is_floating_point()]
         self.every, self.lr, self.beta, self.mode = every, lr, beta, mode
         self.eta = 1 - beta if eta is None else eta
-        self.weight, self.wire_dtype = weight, wire_dtype
+        self.weight, self.reduce_dtype = weight, reduce_dtype
         self.overlap, self.timeout = overlap, timeout
         _check(self)
-        _check_inner(args, inner)
+        _check_inner(args, inner_optimizer)
         if not dist.is_initialized():
             raise RuntimeError(
-                "Consensus needs a process group: call torch.distributed.init_process_group first, "
-                "and start the program with torchrun"
+                "Consensus needs a process group: start the program with torchrun and call "
+                "badm.init_process_group first"
             )
         self._ranks = RankGroup(process_group, timeout)
         self.rank, self.world_size = self._ranks.rank, self._ranks.size
@@ -141,20 +174,20 @@ class Consensus:
         self.w = w  # the global point, the same on every rank
         self.m = torch.zeros_like(w)  # the memory of the outer step, the same on every rank
         self.u = torch.zeros_like(w) if mode == "dual" else None  # the dual of this rank
-        # Of its gradients since the last meeting.
+        # The sum of its gradients since the last meeting.
         self._gradient_sum = torch.zeros(
             len(w) if mode == "dual" else 0, dtype=w.dtype, device=w.device
         )
         self._pending: _PendingMeeting | None = None
         _copy_into(w, self.params)
         self._hooks = [
-            inner.register_step_pre_hook(self._before_inner_step),
-            inner.register_step_post_hook(lambda *_: self._after_inner_step()),
+            inner_optimizer.register_step_pre_hook(self._before_inner_step),
+            inner_optimizer.register_step_post_hook(lambda *_: self._after_inner_step()),
         ]
 
     @torch.no_grad()
     def meet(self) -> None:
-        """Meet now, unless no step has been made since the last time; every rank has to call it."""
+        """Average now, unless no step was taken since the last meeting; call it on every rank."""
         self._finish_meeting()
         if self.steps:
             self._start_meeting(overlap=0)
@@ -162,7 +195,7 @@ class Consensus:
 
     @contextmanager
     def at_global_point(self) -> Iterator[None]:
-        """Within it this rank has the weights of the last meeting, which all agree on::
+        """Give the model the weights of the last meeting, equal on all ranks, inside a block::
 
         with consensus.at_global_point():
             evaluate(model)
@@ -175,13 +208,13 @@ class Consensus:
             _copy_into(own, self.params)
 
     def detach(self) -> None:
-        """Leave the inner optimizer alone from now on."""
+        """Remove the hooks from the inner optimizer and stop sending heartbeats."""
         for hook in self._hooks:
             hook.remove()
         self._ranks.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """What a restart of this rank needs beside its model and its inner optimizer."""
+        """Return what a restart of this rank needs beside model and inner optimizer."""
         pending = None
         if self._pending is not None:
             self._wait_for_sum(self._pending)
@@ -204,14 +237,14 @@ class Consensus:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up a state; at the next meeting the ranks make sure that all took up the same.
+        """Load a state; the next meeting checks that all ranks loaded the same one.
 
-        Without duals a state may come from another rank or number of ranks. With them it may not:
-        each rank has its own. Then the duals start anew, and a warning says so.
+        Without duals a state may come from another rank or number of ranks. With them each rank
+        needs its own; the duals of another one are reset to 0, with a warning.
         """
         if state_dict["w"].shape != self.w.shape:
             raise ValueError(
-                f"state_dict is of {state_dict['w'].numel()} numbers, the model has {len(self.w)}"
+                f"state_dict has {state_dict['w'].numel()} parameters, the model has {len(self.w)}"
             )
         self.w.copy_(state_dict["w"])
         self.m.copy_(state_dict["m"])
@@ -235,7 +268,7 @@ class Consensus:
             else:
                 warnings.warn(
                     f"the duals of rank {state_dict['rank']} of {state_dict['world_size']} are not "
-                    f"those of rank {self.rank} of {self.world_size} and start at 0",
+                    f"those of rank {self.rank} of {self.world_size} and are reset to 0",
                     stacklevel=2,
                 )
         self._alpha = None
@@ -247,14 +280,14 @@ class Consensus:
         closures = (*args[1:], *kwargs.values())  # the first is the optimizer itself
         if any(closure is not None for closure in closures):
             raise ValueError(
-                "mode='dual' corrects the gradients before the step, and a closure takes them "
-                "in it: call backward first, and step without one"
+                "mode='dual' corrects gradients before the step, but a closure computes them in "
+                "it: call backward first, then step() without a closure"
             )
         duals, sums = (_unflatten(vector, self.params) for vector in (self.u, self._gradient_sum))
         for p, dual, total in zip(self.params, duals, sums, strict=True):
             if p.grad is not None:
                 total.add_(to_local(p.grad))
-            elif dual.any():  # the gradients of the others are something to this rank, too
+            elif dual.any():  # without a gradient of its own it still follows the others
                 p.grad = torch.zeros_like(p)
             if p.grad is not None:
                 to_local(p.grad).add_(dual)  # g ← g + u_s
@@ -272,7 +305,7 @@ class Consensus:
                 self._finish_meeting()
 
     def _start_meeting(self, overlap: int) -> None:
-        """Send the displacement of this rank, ``α_s d_s``, on its way."""
+        """Start the all-reduce of the displacement ``α_s d_s``."""
         if self._alpha is None:
             self._alpha = self._check_agreement()
         displacement = _flatten(self.params) - self.w
@@ -280,15 +313,15 @@ class Consensus:
         sent = torch.cat([displacement, gradient, _flatten(self.buffers, like=displacement)]).mul_(
             self._alpha
         )
-        if self.wire_dtype is not None:
-            sent = sent.to(self.wire_dtype)
+        if self.reduce_dtype is not None:
+            sent = sent.to(self.reduce_dtype)
         work = self._ranks.all_reduce(sent)
         self._pending = _PendingMeeting(work, sent, displacement, gradient, overlap)
         self.steps = 0
         self._gradient_sum.zero_()
 
     def _finish_meeting(self) -> None:
-        """Take the step that the sum allows."""
+        """Wait for the all-reduce and take the outer step."""
         pending, self._pending = self._pending, None
         if pending is None:
             return
@@ -311,7 +344,7 @@ class Consensus:
         self.w.sub_(self.m + step, alpha=self.lr)  # w⁺ = w − lr(2m⁺ − m)
 
     def _displacement_since(self, d: Tensor) -> Tensor | None:
-        """How far this rank has gone on since it sent its ``d``."""
+        """Return how far this rank has moved since it sent its ``d``."""
         return _flatten(self.params) - self.w - d if self.overlap else None
 
     def _wait_for_sum(self, pending: _PendingMeeting) -> None:
@@ -323,14 +356,14 @@ class Consensus:
         self._ranks.wait(work, f"meeting {self.meetings + 1}")
 
     def _check_agreement(self) -> float:
-        """See that all ranks mean the same; returns the weight of this one."""
+        """Check that all ranks have the same settings; return the weight ``α_s`` of this rank."""
         own = {
             "every": self.every,
             "lr": self.lr,
             "beta": self.beta,
             "eta": self.eta,
             "mode": self.mode,
-            "wire_dtype": str(self.wire_dtype),
+            "reduce_dtype": str(self.reduce_dtype),
             "overlap": self.overlap,
             "parameters": [(tuple(p.shape), str(p.dtype)) for p in self.params],
             "buffers": [(tuple(b.shape), str(b.dtype)) for b in self.buffers],
@@ -346,7 +379,7 @@ class Consensus:
 
 
 def _flatten(tensors: Sequence[Tensor], like: Tensor | None = None) -> Tensor:
-    """All of them in one, in float32 where they are of half precision."""
+    """Concatenate tensors to one vector, in float32 where they are of half precision."""
     dtype = like.dtype if like is not None else _dtype(tensors)
     flat = [to_local(x).detach().reshape(-1).to(dtype) for x in tensors]
     if not flat:
@@ -359,7 +392,7 @@ def _dtype(tensors: Sequence[Tensor]) -> torch.dtype:
 
 
 def _unflatten(vector: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The parts of a vector in the shapes of the tensors."""
+    """Split a vector into views with the shapes of the tensors."""
     own = [to_local(x) for x in tensors]
     parts = torch.split(vector, [x.numel() for x in own]) if own else ()
     return [part.view(x.shape) for part, x in zip(parts, own, strict=True)]
@@ -371,11 +404,13 @@ def _copy_into(vector: Tensor, tensors: Sequence[Tensor]) -> None:
 
 
 def _check(c: Consensus) -> None:
-    """Every message names the argument, what it takes and what it was given."""
+    """Raise ``ValueError`` that names the argument, what it takes and what was given."""
     if not c.params:
-        raise ValueError("params must hold at least one tensor that requires a gradient, got none")
+        raise ValueError(
+            "params must contain at least one tensor that requires a gradient, got none"
+        )
     if any(x.is_complex() for x in c.params):
-        raise ValueError("params must be real, got a complex one; give torch.view_as_real of it")
+        raise ValueError("params must be real, got a complex one; pass torch.view_as_real of it")
     if len({x.device for x in (*c.params, *c.buffers)}) > 1:
         raise ValueError("params and buffers must be on one device, got several")
     if c.mode not in MODES:
@@ -397,29 +432,29 @@ def _check(c: Consensus) -> None:
         raise ValueError(f"eta must be in [0, 1], got {c.eta}")
     if not 0 <= c.weight < float("inf"):
         raise ValueError(f"weight must be a finite number of at least 0, got {c.weight}")
-    if c.wire_dtype is not None and not c.wire_dtype.is_floating_point:
-        raise ValueError(f"wire_dtype must be a floating point type, got {c.wire_dtype}")
+    if c.reduce_dtype is not None and not c.reduce_dtype.is_floating_point:
+        raise ValueError(f"reduce_dtype must be a floating point type, got {c.reduce_dtype}")
 
 
 def _check_inner(args: Sequence[Tensor], inner: Optimizer) -> None:
-    """A parameter that no step moves would be sent at every meeting, and never be trained."""
+    """Refuse parameters that the optimizer does not have: they would be sent but never trained."""
     held = [p for group in inner.param_groups for p in group["params"]]
-    ids, places = {id(p) for p in held}, [_memory(p) for p in held]
+    ids, places = {id(p) for p in held}, [_byte_range(p) for p in held]
     missing = [
-        f"number {i} of shape {tuple(p.shape)}"
+        f"params[{i}] of shape {tuple(p.shape)}"
         for i, p in enumerate(args)
-        if p.requires_grad and id(p) not in ids and not _within(_memory(p), places)
+        if p.requires_grad and id(p) not in ids and not _within(_byte_range(p), places)
     ]
     if missing:
         some = " and ".join(missing[:3]) + f" and {len(missing) - 3} more" * (len(missing) > 3)
         raise ValueError(
-            f"{some} of params {'is' if len(missing) == 1 else 'are'} not in the inner optimizer "
-            f"({type(inner).__name__}): leave them out, or give them to it with add_param_group"
+            f"{some} {'is' if len(missing) == 1 else 'are'} not in the inner optimizer "
+            f"({type(inner).__name__}): leave them out, or add them with add_param_group"
         )
 
 
-def _memory(x: Tensor) -> range:
-    """The bytes from the first element to the last."""
+def _byte_range(x: Tensor) -> range:
+    """Return the addresses from the first element to the last."""
     own = to_local(x)
     steps = zip(own.shape, own.stride(), strict=True)
     last = sum((length - 1) * stride for length, stride in steps) if own.numel() else -1
@@ -427,5 +462,5 @@ def _memory(x: Tensor) -> range:
 
 
 def _within(part: range, places: Sequence[range]) -> bool:
-    """Whether it lies in one of the others: a view of what an optimizer keeps in one piece."""
+    """Return whether it lies in one of the others: a view of a flat buffer of the optimizer."""
     return len(part) > 0 and any(x.start <= part.start and part.stop <= x.stop for x in places)

@@ -1,8 +1,8 @@
-"""Parameters that are sharded over ranks: DTensors, as FSDP2 makes them.
+"""Internal: parameters that are sharded over ranks: DTensors, as FSDP2 makes them.
 
-What an element's step needs of the others decides what crosses the network. Metrics that scale
-every element by itself make the step on what a rank has. The others need whole matrices: here are
-the exchanges that give them.
+How elements depend on each other decides what crosses the network. Metrics that scale every element
+by itself step on the local shard. The others need whole matrices: here are the exchanges that
+assemble them.
 """
 
 from __future__ import annotations
@@ -19,50 +19,50 @@ OnMatrix = Callable[[Tensor], Tensor]
 
 
 def is_sharded(x: object) -> bool:
-    """Whether it is a DTensor; asked of its attributes, since their module is slow to import."""
+    """Return whether ``x`` is a DTensor; by its attributes, since its module is slow to import."""
     return hasattr(x, "device_mesh") and hasattr(x, "placements")
 
 
 def to_local(x: Any) -> Any:
-    """What this rank has of a tensor: its part of a sharded one, all of any other."""
+    """Return this rank's shard of a DTensor, or a plain tensor as it is."""
     return x.to_local() if is_sharded(x) else x
 
 
-def gathered(x: Any) -> Tensor:
-    """All of a sharded tensor, on every rank."""
+def gather(x: Any) -> Tensor:
+    """Gather a sharded tensor on every rank."""
     whole: Tensor = x.full_tensor()
     return whole
 
 
 def unsharded_like(p: Any) -> Tensor:
-    """An empty tensor of the shape that a sharded one has as a whole."""
+    """Return an empty plain tensor with the full shape of a sharded one."""
     return torch.empty(p.shape, dtype=p.dtype, device=p.to_local().device)
 
 
-def as_whole_matrices(
-    parts: list[Tensor], params: Sequence[Any], change: OnMatrix
+def map_matrices(
+    parts: list[Tensor], params: Sequence[Any], function: OnMatrix
 ) -> Iterator[tuple[list[int], list[Tensor], Tensor]]:
-    """Change whole matrices of which every rank has a part, and give each rank its part back.
+    """Apply ``function`` to whole matrices of which every rank has a part; return the parts.
 
-    Where rows are cut over one group of ranks, these share the matrices out: two exchanges for all
-    matrices together, and none is changed twice. Yields which of the parameters, the changed parts,
-    and the largest absolute value of each matrix as it was.
+    Where rows are sharded over one group of ranks, the ranks share out the matrices: two exchanges
+    for all of them together, and no matrix is computed twice. Yields the indices of parameters,
+    their new parts, and the largest absolute value of each matrix before.
     """
     for group, indices in _groups(params, parts):
         own = [parts[i] for i in indices]
         if group is None:
             both = [
-                _orthogonalize_gathered(part, params[i], change)
+                _map_gathered(part, params[i], function)
                 for part, i in zip(own, indices, strict=True)
             ]
             yield indices, [changed for changed, _ in both], torch.stack([size for _, size in both])
         else:
             shapes = [params[i].shape for i in indices]
-            yield indices, _orthogonalize_shared(own, shapes, group, change), _largest(own, group)
+            yield indices, _map_shared(own, shapes, group, function), _max_abs(own, group)
 
 
-def _largest(parts: list[Tensor], group: dist.ProcessGroup) -> Tensor:
-    """The largest absolute value of each matrix of which these are this rank's parts."""
+def _max_abs(parts: list[Tensor], group: dist.ProcessGroup) -> Tensor:
+    """Return the largest absolute value of each matrix, given this rank's parts."""
     largest = torch.stack([x.abs().amax() if x.numel() else x.new_zeros(()) for x in parts])
     dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
     return largest
@@ -71,9 +71,9 @@ def _largest(parts: list[Tensor], group: dist.ProcessGroup) -> Tensor:
 def _groups(
     params: Sequence[Any], u: Sequence[Tensor]
 ) -> Iterator[tuple[dist.ProcessGroup | None, list[int]]]:
-    """Matrices whose rows are cut over one group of ranks, by group; None: cut otherwise.
+    """Group matrices by the ranks their rows are sharded over; None if sharded another way.
 
-    By type, too: what is exchanged at once is one vector, and the ranks must agree on its type.
+    Also by dtype: all of a group are exchanged as one vector.
     """
     groups: dict[tuple[dist.ProcessGroup | None, torch.dtype], list[int]] = {}
     for i, (p, part) in enumerate(zip(params, u, strict=True)):
@@ -86,44 +86,44 @@ def _groups(
         yield group, indices
 
 
-def _orthogonalize_gathered(part: Tensor, p: Any, change: OnMatrix) -> tuple[Tensor, Tensor]:
-    """One matrix as a whole on every rank, for parameters that are cut in some other way."""
+def _map_gathered(part: Tensor, p: Any, function: OnMatrix) -> tuple[Tensor, Tensor]:
+    """Gather one matrix on every rank, for parameters that are not sharded by rows."""
     from torch.distributed.tensor import DTensor
 
     matrix = DTensor.from_local(
         part, p.device_mesh, p.placements, shape=p.shape, stride=p.stride(), run_check=False
     ).full_tensor()
-    return part_of(change(matrix), p), matrix.abs().amax()
+    return local_part(function(matrix), p), matrix.abs().amax()
 
 
-def part_of(x: Tensor, p: Any) -> Tensor:
-    """This rank's part of a tensor that every rank has whole."""
+def local_part(x: Tensor, p: Any) -> Tensor:
+    """Return this rank's part of a tensor that every rank has in full."""
     from torch.distributed.tensor import DTensor, Replicate
 
     same = DTensor.from_local(x, p.device_mesh, [Replicate()] * p.device_mesh.ndim, run_check=False)
     return same.redistribute(placements=p.placements).to_local()
 
 
-def _orthogonalize_shared(
-    parts: list[Tensor], shapes: list[torch.Size], group: dist.ProcessGroup, change: OnMatrix
+def _map_shared(
+    parts: list[Tensor], shapes: list[torch.Size], group: dist.ProcessGroup, function: OnMatrix
 ) -> list[Tensor]:
-    """The changed parts of matrices of which ``parts`` are this rank's rows."""
+    """Map matrices of which ``parts`` are this rank's rows; return the rows of the results."""
     ranks = range(dist.get_world_size(group))
     me = dist.get_rank(group)
     of = _assign_matrices(shapes, len(ranks))
     sizes = [_shard_sizes(shape, len(ranks)) for shape in shapes]
     mine = of[me]
-    # There: to each rank its matrices' rows. Back: from each rank the rows of its matrices.
+    # there: rows sent to each rank for its matrices; back: rows received for my own.
     there = [sum(sizes[i][me] for i in of[rank]) for rank in ranks]
     back = [sum(sizes[i][rank] for i in mine) for rank in ranks]
-    none = parts[0].new_empty(0)  # gives its type to what a rank without matrices sends
+    none = parts[0].new_empty(0)  # gives a dtype to what a rank without matrices sends
     rows = _all_to_all([none, *(parts[i] for rank in ranks for i in of[rank])], there, back, group)
     pieces = iter(torch.split(rows, [sizes[i][rank] for rank in ranks for i in mine]))
     by_rank = [[next(pieces) for _ in mine] for _ in ranks]
     done = []
-    for place, i in enumerate(mine):
-        matrix = torch.cat([of_rank[place] for of_rank in by_rank]).view(shapes[i])
-        done.append(torch.split(change(matrix).reshape(-1), sizes[i]))
+    for position, i in enumerate(mine):
+        matrix = torch.cat([of_rank[position] for of_rank in by_rank]).view(shapes[i])
+        done.append(torch.split(function(matrix).reshape(-1), sizes[i]))
     returned = [pieces_of[rank] for rank in ranks for pieces_of in done]
     rows = _all_to_all([none, *returned], back, there, group)
     pieces = iter(torch.split(rows, [sizes[i][me] for rank in ranks for i in of[rank]]))
@@ -141,7 +141,7 @@ def _all_to_all(
 
 
 def _assign_matrices(shapes: Sequence[torch.Size], ranks: int) -> list[list[int]]:
-    """Which rank does which matrices: the largest first, each to whom has least to do.
+    """Assign matrices to ranks: the largest first, each to the rank with the least work.
 
     >>> _assign_matrices([torch.Size(s) for s in ((2, 2), (9, 9), (4, 4), (4, 4))], 2)
     [[1], [2, 3, 0]]
@@ -157,7 +157,7 @@ def _assign_matrices(shapes: Sequence[torch.Size], ranks: int) -> list[list[int]
 
 
 def _shard_sizes(shape: torch.Size, ranks: int) -> list[int]:
-    """How much each rank has of a tensor that is cut along its rows, as ``torch.chunk`` does.
+    """Return how many elements each rank has of a tensor sharded by rows, as by ``torch.chunk``.
 
     >>> _shard_sizes(torch.Size((5, 2)), 4)
     [4, 4, 2, 0]

@@ -1,12 +1,12 @@
-"""Which rank is gone: every rank sends heartbeats through the store of the process group.
+"""Internal: detect lost ranks. Every rank sends heartbeats through the store of the process group.
 
-A collective that fails says at best that some connection closed, and on ranks that had no
-connection to the lost one it says nothing and waits. Here a thread of every rank counts up its own
-number in the store, and whoever has seen a collective fail raises the alarm: the others look for it
-while they wait, and all of them name the ranks whose numbers stand still.
+A collective that fails reports at best that a connection closed, and on ranks without a connection
+to the lost one it hangs. Here a thread of every rank increments a counter in the store. A rank
+whose collective fails raises the alarm; the others poll for it while they wait, and all of them
+name the ranks whose counters stand still.
 
-Beside it stands how many collectives the rank has begun: one that is alive and has begun fewer than
-the others is late.
+Beside its counter each rank stores how many collectives it has started: a rank that is alive but
+has started fewer than the others is late.
 """
 
 from __future__ import annotations
@@ -22,117 +22,117 @@ from typing import NamedTuple, TypeVar
 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-INTERVAL = 0.5  # seconds between two beats
-TIMEOUT = 3.0  # seconds without one, after which a rank is given up
+INTERVAL = 0.5  # seconds between two heartbeats
+TIMEOUT = 3.0  # seconds without a heartbeat after which a rank counts as lost
 
 T = TypeVar("T")
 
-# Every rank makes those of a group in the same order, so that equal numbers mean the same one.
-_made: Counter[str] = Counter()
+# Every rank creates the heartbeats of a group in the same order, so equal counts belong together.
+_instances: Counter[str] = Counter()
 
 
-class StoreLost(RuntimeError):
-    """The store of the process group is gone, or its host does not answer."""
+class StoreLostError(RuntimeError):
+    """The store of the process group is gone, or its host does not respond."""
 
 
-class Standing(NamedTuple):
-    """What is known of the other ranks: each list has their numbers."""
+class RankStatus(NamedTuple):
+    """Group the other ranks by what their heartbeats show."""
 
-    lost: list[int]  # without a heartbeat
-    never: list[int]  # of these, the ones that never had one
-    late: list[int]  # with a heartbeat, in a collective before this one
+    lost: list[int]  # no heartbeat
+    never_seen: list[int]  # those of the lost ranks that never sent one
+    late: list[int]  # alive, but still in an earlier collective
 
 
 @dataclass
-class _Signs:
-    """What a rank and the thread of its heartbeat tell each other."""
+class _SharedState:
+    """State shared between a rank and its heartbeat thread."""
 
-    begun: int = 0  # collectives
-    alarmed: bool = False
+    started: int = 0  # collectives this rank has started
+    alarm_raised: bool = False
 
 
 class Heartbeat:
-    """Sends the heartbeats of this rank and watches those of the others."""
+    """Send the heartbeats of this rank and watch those of the others."""
 
     def __init__(self, store: Store, name: str, rank: int, ranks: Sequence[int]) -> None:
         self._store = PrefixStore(f"badm/{name}", store)
-        self._prefix = f"heartbeat/{_made[name]}"
-        _made[name] += 1
+        self._prefix = f"heartbeat/{_instances[name]}"
+        _instances[name] += 1
         self._ranks = [other for other in ranks if other != rank]
-        self._signs = _Signs()
+        self._shared = _SharedState()
         stop = threading.Event()
         thread = threading.Thread(
             target=_send_beats,
-            args=(self._store, f"{self._prefix}/{rank}", self._signs, stop),
+            args=(self._store, f"{self._prefix}/{rank}", self._shared, stop),
             name="badm-heartbeat",
             daemon=True,
         )
-        # Before the store goes, also at the end of the program.
+        # Stops before the store is closed, also at interpreter exit.
         self.stop = weakref.finalize(self, _stop, thread, stop)
         thread.start()
 
-    def begin(self) -> None:
-        """Count a collective that this rank begins."""
-        self._signs.begun += 1
+    def count_collective(self) -> None:
+        """Count a collective that this rank starts."""
+        self._shared.started += 1
 
     def raise_alarm(self) -> None:
-        """Tell the others that something is wrong."""
-        _answer(lambda: self._store.set("alarm", "1"))
+        """Tell the other ranks that a collective failed."""
+        _call_with_timeout(lambda: self._store.set("alarm", "1"))
 
     def alarm_raised(self) -> bool:
-        """Whether one of the ranks has raised the alarm, or the store is gone."""
-        return self._signs.alarmed
+        """Return whether a rank has raised the alarm or the store is gone."""
+        return self._shared.alarm_raised
 
-    def standing(self) -> Standing:
-        """Who is lost and who is late; takes ``STILL`` seconds."""
+    def check_ranks(self) -> RankStatus:
+        """Find out which ranks are lost or late; takes ``TIMEOUT`` seconds."""
         before = self._counts()
         time.sleep(TIMEOUT)
         after = self._counts()
         lost = [rank for rank in self._ranks if before[rank] == after[rank]]
-        never = [rank for rank in lost if after[rank] is None]
-        # As it was before the wait, in which the late one may have come.
-        own = self._signs.begun
+        never_seen = [rank for rank in lost if after[rank] is None]
+        # Compared as before the wait: a late rank may have caught up during it.
+        own = self._shared.started
         behind = [rank for rank, beat in before.items() if beat is None or beat[1] < own]
-        return Standing(lost, never, [rank for rank in behind if rank not in lost])
+        return RankStatus(lost, never_seen, [rank for rank in behind if rank not in lost])
 
     def _counts(self) -> dict[int, tuple[int, int] | None]:
-        """Beats and collectives begun, by rank; None where there never was a beat."""
-        return _answer(lambda: {rank: self._last(rank) for rank in self._ranks})
+        """Return heartbeats and collectives by rank; None for a rank without any heartbeat."""
+        return _call_with_timeout(lambda: {rank: self._last(rank) for rank in self._ranks})
 
     def _last(self, rank: int) -> tuple[int, int] | None:
         key = f"{self._prefix}/{rank}"
         if not self._store.check([key]):
             return None
-        beats, begun = map(int, self._store.get(key).split())
-        return beats, begun
+        beats, started = map(int, self._store.get(key).split())
+        return beats, started
 
 
-def _answer(ask: Callable[[], T]) -> T:
-    """What the store answers; if the process that hosts it is stopped, asking would never end."""
-    answers: list[T] = []
+def _call_with_timeout(call: Callable[[], T]) -> T:
+    """Call the store; if the process that hosts it is stopped, a plain call would never return."""
+    results: list[T] = []
 
-    def hear() -> None:
-        with suppress(RuntimeError):  # the store is gone: no answer either
-            answers.append(ask())
+    def run() -> None:
+        with suppress(RuntimeError):  # the store is gone: no result either
+            results.append(call())
 
-    asking = threading.Thread(target=hear, name="badm-ask", daemon=True)
-    asking.start()
-    asking.join(TIMEOUT)
-    if not answers:
-        raise StoreLost
-    return answers[0]
+    thread = threading.Thread(target=run, name="badm-store-call", daemon=True)
+    thread.start()
+    thread.join(TIMEOUT)
+    if not results:
+        raise StoreLostError
+    return results[0]
 
 
-def _send_beats(store: Store, key: str, signs: _Signs, stop: threading.Event) -> None:
-    """Only this thread asks while the rank waits: it may wait for the store as long as it takes."""
+def _send_beats(store: Store, key: str, shared: _SharedState, stop: threading.Event) -> None:
+    """Send heartbeats and poll for the alarm; this thread may block on a slow store."""
     beats = 0
     while not stop.is_set():
         beats += 1
         try:
-            store.set(key, f"{beats} {signs.begun}")
-            signs.alarmed = bool(store.check(["alarm"]))
-        except RuntimeError:  # the store is gone, and with it whoever would look
-            signs.alarmed = True
+            store.set(key, f"{beats} {shared.started}")
+            shared.alarm_raised = bool(store.check(["alarm"]))
+        except RuntimeError:  # the store is gone
+            shared.alarm_raised = True
             return
         stop.wait(INTERVAL)
 

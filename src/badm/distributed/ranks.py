@@ -1,7 +1,8 @@
-"""Collectives of a process group that do not wait for a rank that is gone.
+"""Run collectives of a process group that report a lost rank instead of hanging.
 
-A rank that is killed leaves the others in a collective that fails with the name of a socket, or
-does not fail at all. Here whoever waits looks about, and says which rank is lost.
+When a rank is killed, the others are left in a collective that fails with the name of a socket, or
+does not fail at all. Here a waiting rank checks the heartbeats of the others and names the lost
+one.
 """
 
 from __future__ import annotations
@@ -18,35 +19,58 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-# Before there is a group: its functions have the one they find as a default, and keep it for ever.
+# Imported before there is a group: its functions bind the group they find as a default argument.
 import torch.distributed.nn
 from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions, AllreduceOptions, BroadcastOptions
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from badm.distributed.heartbeat import TIMEOUT, Heartbeat, StoreLost
+from badm.distributed.heartbeat import TIMEOUT, Heartbeat, StoreLostError
 
-_POLL_SECONDS = 0.05  # seconds between two looks at who has come
-_CHECK_INTERVAL = timedelta(seconds=0.5)  # how often a rank that waits looks for the alarm
+__all__ = ["RankGroup", "RankLostError", "RankMismatchError", "init_process_group", "require_same"]
+
+_POLL_SECONDS = 0.05  # how often to check which ranks have joined
+_CHECK_INTERVAL = timedelta(seconds=0.5)  # how often a waiting rank checks for the alarm
 
 Options = TypeVar("Options", AllreduceOptions, BroadcastOptions, AllgatherOptions)
 
 
 class RankLostError(RuntimeError):
-    """A rank is gone, or the network between the ranks; the message names the rank."""
+    """Raised when a rank was killed, hangs or lost its connection; the message names the rank.
+
+    Start the job again and load the last checkpoint; torchrun's ``--max-restarts`` does so itself::
+
+        try:
+            train(model, consensus)
+        except badm.RankLostError as error:
+            sys.exit(f"{error}; resume from the last checkpoint")
+    """
 
 
 class RankMismatchError(ValueError):
-    """Ranks were given different models or settings; the message says which and what."""
+    """Raised when ranks have different models or settings; the message names the first difference.
+
+    >>> require_same([{"every": 50}, {"every": 20}])
+    Traceback (most recent call last):
+    badm.distributed.ranks.RankMismatchError: every must be the same on all ranks: rank 0 has 50 \
+and rank 1 has 20
+    """
 
 
 def init_process_group(backend: str = "gloo", **options: Any) -> None:
-    """``torch.distributed.init_process_group`` for processes of torchrun that may be restarted.
+    """Initialize the default process group so that it survives restarts by torchrun.
 
-    torchrun has one store for all its attempts, in which a rank that is started again finds the
-    addresses of those that are dead, takes them for the others' and does not get through. Here the
-    ranks first agree on a place in the store that none has been to.
+    Use it in place of ``torch.distributed.init_process_group``. torchrun keeps one store for all
+    its restarts, in which a restarted rank finds the addresses of dead processes and tries to
+    connect to them. Here the ranks first agree on a prefix of the store that no attempt has used::
+
+        badm.init_process_group("gloo")
+        consensus = badm.Consensus(model.parameters(), optimizer, every=50)
+
+    Args:
+        backend: ``"gloo"`` for CPUs, the default, as it runs everywhere; ``"nccl"`` for GPUs
+        **options: passed to ``torch.distributed.init_process_group``, such as ``timeout``
     """
     store, rank, size = next(rendezvous("env://"))
     prefix_store = PrefixStore(f"badm/{_attempt_name(store, rank, size)}", store)
@@ -54,10 +78,10 @@ def init_process_group(backend: str = "gloo", **options: Any) -> None:
 
 
 def _attempt_name(store: Store, rank: int, size: int) -> str:
-    """A name for this attempt on which all ranks agree; torchrun's own count is one for each host.
+    """Agree with all ranks on a name for this attempt; torchrun counts restarts per host only.
 
-    Each rank draws a token and says which tokens it sees. What was left by an attempt before cannot
-    be the answer to a token drawn since, so that all are done when all see the same.
+    Each rank draws a token and publishes a hash of all tokens it sees. An entry left by an earlier
+    attempt cannot contain a token drawn since, so the ranks agree once all hashes are equal.
     """
     store.set(f"badm/token/{rank}", secrets.token_hex(8))
     while True:
@@ -70,16 +94,19 @@ def _attempt_name(store: Store, rank: int, size: int) -> str:
 
 
 class RankGroup:
-    """The ranks of ``group``, all ranks unless given; ``timeout`` seconds are waited for the late.
+    """Internal: start collectives and wait for them with :meth:`wait`, watching for lost ranks.
 
-    Collectives are started here and waited for with :meth:`wait`. ``what`` is what the ranks were
-    about to do, for the message if they cannot: "meeting 3".
+    Args:
+        group: the process group; all ranks by default
+        timeout: seconds to wait for late ranks
+
+    Where a method takes ``what``, it names the operation in the error message: "meeting 3".
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None, timeout: float = 300.0) -> None:
         group = group or dist.distributed_c10d._get_default_group()
-        # Held by torch alone: destroy_process_group then waits for the threads of gloo. One that
-        # still lets go of a tensor when the interpreter ends would abort the process.
+        # A weak reference, so that destroy_process_group waits for gloo's threads: one that still
+        # releases a tensor at interpreter exit would abort the process.
         self._group = weakref.ref(group)
         self.timeout = timeout
         self.rank = dist.get_rank(group)
@@ -93,26 +120,26 @@ class RankGroup:
 
     @property
     def group(self) -> dist.ProcessGroup:
-        """The process group, until it is destroyed."""
+        """Return the process group, unless it was destroyed."""
         group = self._group()
         if group is None:
             raise RuntimeError("the process group of these ranks has been destroyed")
         return group
 
     def close(self) -> None:
-        """Give no more signs of life."""
+        """Stop sending heartbeats."""
         self._heartbeat.stop()
 
     def all_reduce(self, x: Tensor) -> dist.Work:
-        """Start the sum of every rank's ``x``, into ``x``."""
-        return self.group.allreduce([x], self._begin(AllreduceOptions()))
+        """Start to sum ``x`` over all ranks, in place."""
+        return self.group.allreduce([x], self._collective_options(AllreduceOptions()))
 
     def broadcast(self, x: Tensor) -> dist.Work:
-        """Start to send what the first rank has, into ``x``."""
-        return self.group.broadcast([x], self._begin(BroadcastOptions()))
+        """Start to copy the first rank's ``x`` into that of every rank."""
+        return self.group.broadcast([x], self._collective_options(BroadcastOptions()))
 
     def wait(self, work: dist.Work, what: str) -> None:
-        """Wait for a collective."""
+        """Wait for a collective; raise :class:`RankLostError` if it fails or times out."""
         end = time.monotonic() + self.timeout
         while True:
             try:
@@ -124,9 +151,9 @@ class RankGroup:
                     raise RankLostError(self._failure_message(what, failed)) from error
 
     def all_gather(self, value: Any, what: str) -> list[Any]:
-        """What every rank has, by rank; anything that can be pickled.
+        """Gather one picklable value from every rank, in the order of ranks.
 
-        ``torch.distributed.all_gather_object`` would wait for as long as the process group does.
+        ``torch.distributed.all_gather_object`` would wait for the process group's long timeout.
         """
         device = dist.distributed_c10d._get_object_coll_device(self.group)
         packed = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8).to(device)
@@ -140,55 +167,52 @@ class RankGroup:
         ]
 
     def _gather(self, value: Tensor, what: str) -> Tensor:
-        """The vectors of all ranks, which are of one size, as rows."""
+        """Gather vectors of equal size as the rows of a matrix."""
         rows = value.new_empty(self.size, len(value))
-        options = self._begin(AllgatherOptions())
+        options = self._collective_options(AllgatherOptions())
         self.wait(self.group.allgather([list(rows)], [value], options), what)
         return rows
 
-    def _begin(self, options: Options) -> Options:
-        """Options of a collective that begins now, and ends by itself some time after the wait.
+    def _collective_options(self, options: Options) -> Options:
+        """Count a new collective and let it time out soon after :meth:`wait` gives up.
 
-        With the timeout of the process group, half an hour, a rank that has told of another's loss
-        could not end before it: gloo lets no process go that has something under way.
+        With the process group's own timeout, half an hour, a rank that has reported a lost rank
+        could not exit before that: gloo blocks exit while a collective is pending.
         """
-        self._heartbeat.begin()
+        self._heartbeat.count_collective()
         options.timeout = timedelta(seconds=self.timeout + TIMEOUT)
-        if hasattr(options, "asyncOp"):  # torch 2.7 has none yet
+        if hasattr(options, "asyncOp"):  # torch 2.7 does not have it
             options.asyncOp = True
         return options
 
     def _failure_message(self, what: str, failed: bool) -> str:
-        """The message; ``failed``: the collective ended with an error, and nobody was late."""
+        """Return the message; ``failed`` if the collective raised an error and did not time out."""
         where = f"{what} of rank {self.rank} of {self.size} failed"
         try:
             self._heartbeat.raise_alarm()
-            lost, never, late = self._heartbeat.standing()
-        except StoreLost:
+            lost, never_seen, late = self._heartbeat.check_ranks()
+        except StoreLostError:
             return (
-                f"{where}, and so did the store of the process group: its host, which is rank 0 "
-                "unless torchrun has it, is gone or stopped"
+                f"{where}, and the store of the process group does not respond: the process that "
+                "hosts it, torchrun or else rank 0, is gone or stopped"
             )
         if lost:
-            before = f", {_ranks(never)} none before either" if never else ""
-            return f"{where}: {_ranks(lost)} gave no sign of life for {TIMEOUT:g} seconds{before}"
+            before = f" ({_join_ranks(never_seen)} never sent one)" if never_seen else ""
+            return f"{where}: {_join_ranks(lost)} sent no heartbeat for {TIMEOUT:g} seconds{before}"
         if late and not failed:
             return (
-                f"{where}, though every rank is alive: {_ranks(late)} "
+                f"{where}, though every rank is alive: {_join_ranks(late)} "
                 f"{'was' if len(late) == 1 else 'were'} late by more than {self.timeout:g} seconds"
             )
-        return (
-            f"{where}, though every rank is alive: one had an error of its own, or the network "
-            "is broken"
-        )
+        return f"{where}, though every rank is alive: a rank raised an error or the network failed"
 
 
-def _ranks(numbers: Sequence[int]) -> str:
+def _join_ranks(numbers: Sequence[int]) -> str:
     return " and ".join(f"rank {number}" for number in numbers)
 
 
 def require_same(settings: Sequence[Mapping[str, Any]]) -> None:
-    """Raise :class:`RankMismatchError` unless all ranks, in their order, have the same settings."""
+    """Raise :class:`RankMismatchError` unless the settings, one per rank, are all equal."""
     for rank, other in enumerate(settings):
         for name, value in settings[0].items():
             if other[name] != value:
@@ -203,4 +227,4 @@ def _difference(first: Any, other: Any, rank: int) -> str:
     if len(first) != len(other):
         return f"rank 0 has {len(first)} of them and rank {rank} has {len(other)}"
     index = next(i for i, (a, b) in enumerate(zip(first, other, strict=True)) if a != b)
-    return f"number {index} is {first[index]} on rank 0 and {other[index]} on rank {rank}"
+    return f"entry {index} is {first[index]} on rank 0 and {other[index]} on rank {rank}"

@@ -1,4 +1,4 @@
-"""Which samples each rank trains on: disjoint, all of them in every epoch, in a new order."""
+"""Split the samples of every epoch among the ranks: disjoint, complete, in a new order."""
 
 from __future__ import annotations
 
@@ -9,39 +9,48 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from badm.paper.partition import require_positive
+from badm.checks import require_positive
+
+__all__ = ["DistributedBatchSampler"]
 
 
 class DistributedBatchSampler(Sampler[list[int]]):
-    """The batches of one rank, for ``DataLoader(dataset, batch_sampler=shards)``.
+    """Sample the batches of one rank, for ``DataLoader(dataset, batch_sampler=sampler)``.
 
-    In every epoch the samples are dealt out anew: each rank gets its part, cut into as many batches
-    as the others have, of ``batch_size`` samples or slightly fewer. With ``labels`` the parts are
-    by label and stay with their rank: the first rank has the samples of the first labels, and so
-    on.
+    The samples are split anew among the ranks in every epoch. Each rank's part is cut into the same
+    number of batches, of ``batch_size`` samples or slightly fewer. With ``labels`` the split is by
+    label and stays fixed: the first rank has all samples of the first labels, and so on.
 
-    ``set_epoch(epoch, skip)`` says where to go on, so that a run which stopped in the middle of an
-    epoch sees every sample once all the same::
+    ``set_epoch(epoch, skip)`` resumes in the middle of an epoch, so that every sample is seen once
+    even if the run was interrupted::
 
         for epoch in range(first_epoch, epochs):
-            shards.set_epoch(epoch, skip=batches_done if epoch == first_epoch else 0)
-            for weight, (x, y) in zip(shards.weights, loader):
+            sampler.set_epoch(epoch, skip=batches_done if epoch == first_epoch else 0)
+            for weight, (x, y) in zip(sampler.loss_weights, loader):
                 (weight * loss(model(x), y)).backward()
 
-    ``own_samples`` says how many samples this rank has, as a weight for :class:`badm.Consensus`.
-    ``weights`` are for training step by step, under DDP or FSDP2: these take the plain mean over
-    the ranks, in which a sample of a smaller batch would count for more.
+    ``rank_samples`` is this rank's number of samples, for ``weight`` of :class:`badm.Consensus`.
+    ``loss_weights`` are for training step by step under DDP or FSDP2: they average gradients over
+    ranks with equal weights, in which a sample of a smaller batch would count for more.
+
+    Args:
+        num_samples: number of samples in the dataset, at least one per rank
+        batch_size: largest number of samples in a batch of one rank
+        rank: this rank; that of the default process group by default
+        world_size: number of ranks; that of the default process group by default
+        labels: label of every sample, to split by label; None, the default, splits at random
+        seed: seed of the order, the same on all ranks; epoch ``e`` uses ``seed + e``
 
     >>> for rank in range(2):
-    ...     shards = DistributedBatchSampler(10, batch_size=2, rank=rank, world_size=2)
-    ...     print(list(shards), shards.loss_weights)
+    ...     sampler = DistributedBatchSampler(10, batch_size=2, rank=rank, world_size=2)
+    ...     print(list(sampler), sampler.loss_weights)
     [[4, 1], [7, 5], [3]] [1.0, 1.0, 1.0]
     [[9, 0], [8, 6], [2]] [1.0, 1.0, 1.0]
     """
 
     def __init__(
         self,
-        samples: int,
+        num_samples: int,
         batch_size: int,
         *,
         rank: int | None = None,
@@ -49,7 +58,7 @@ class DistributedBatchSampler(Sampler[list[int]]):
         labels: Sequence[int] | Tensor | None = None,
         seed: int = 0,
     ) -> None:
-        require_positive("samples", samples)
+        require_positive("num_samples", num_samples)
         require_positive("batch_size", batch_size)
         self.world_size = dist.get_world_size() if world_size is None else world_size
         self.rank = dist.get_rank() if rank is None else rank
@@ -59,21 +68,22 @@ class DistributedBatchSampler(Sampler[list[int]]):
                 f"rank must be from 0 to {self.world_size - 1}, as world_size is "
                 f"{self.world_size}, got {self.rank}"
             )
-        self.samples, self.batch_size, self.seed = samples, batch_size, seed
+        self.num_samples, self.batch_size, self.seed = num_samples, batch_size, seed
         self.epoch = self.skip = 0
         self._samples_by_rank = (
-            None if labels is None else _split_by_label(labels, samples, self.world_size)
+            None if labels is None else _split_by_label(labels, num_samples, self.world_size)
         )
         sizes = [len(pool) for pool in self._assign()]
         self.rank_samples = sizes[self.rank]
         self.num_batches = -(-max(sizes) // batch_size)
         if min(sizes) == 0:
             raise ValueError(
-                f"samples must be at least one for each of {self.world_size} ranks, got {samples}"
+                f"num_samples must be at least {self.world_size}, one for each rank, "
+                f"got {num_samples}"
             )
 
     def set_epoch(self, epoch: int, skip: int = 0) -> None:
-        """Which epoch comes next, and how many of its batches have been seen already."""
+        """Choose the next epoch and skip its first batches, which a run has seen already."""
         if not 0 <= skip <= self.num_batches:
             raise ValueError(f"skip must be from 0 to {self.num_batches} batches, got {skip}")
         self.epoch, self.skip = epoch, skip
@@ -84,12 +94,12 @@ class DistributedBatchSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         indices = self._assign()[self.rank]
         for batch in indices.tensor_split(self.num_batches)[self.skip :]:
-            # A rank that has run out of samples repeats one, with the weight 0.
+            # A rank that has run out of samples repeats one, with weight 0.
             yield batch.tolist() or indices[:1].tolist()
 
     @property
     def loss_weights(self) -> list[float]:
-        """For each batch to come what its mean loss counts for: ``n_s·W / Σ_s n_s``."""
+        """Weights of the mean losses of the remaining batches: ``n_s·W / Σ_s n_s``."""
         sizes = torch.tensor(
             [[len(b) for b in pool.tensor_split(self.num_batches)] for pool in self._assign()]
         )
@@ -97,27 +107,29 @@ class DistributedBatchSampler(Sampler[list[int]]):
         return parts[self.skip :].tolist()
 
     def _assign(self) -> list[Tensor]:
-        """The samples of every rank, in the order of this epoch."""
+        """Return the samples of every rank, in the order of this epoch."""
         order = torch.randperm(
-            self.samples, generator=torch.Generator().manual_seed(self.seed + self.epoch)
+            self.num_samples, generator=torch.Generator().manual_seed(self.seed + self.epoch)
         )
         if self._samples_by_rank is None:
             return list(order.tensor_split(self.world_size))
         position = torch.empty_like(order)
-        position[order] = torch.arange(self.samples)
+        position[order] = torch.arange(self.num_samples)
         return [pool[position[pool].argsort()] for pool in self._samples_by_rank]
 
 
 def _split_by_label(labels: Sequence[int] | Tensor, samples: int, world_size: int) -> list[Tensor]:
     labels = torch.as_tensor(labels)
     if labels.shape != (samples,):
-        raise ValueError(f"labels must be one for each of {samples} samples, got {labels.shape}")
-    kinds = torch.unique(labels)
-    if len(kinds) < world_size:
         raise ValueError(
-            f"labels must be of at least {world_size} kinds, one for each rank, got {len(kinds)}"
+            f"labels must be one for each of {samples} samples, got {tuple(labels.shape)}"
+        )
+    distinct = torch.unique(labels)
+    if len(distinct) < world_size:
+        raise ValueError(
+            f"labels must have at least {world_size} values, one for each rank, got {len(distinct)}"
         )
     return [
         torch.isin(labels, indices).nonzero().flatten()
-        for indices in kinds.tensor_split(world_size)
+        for indices in distinct.tensor_split(world_size)
     ]

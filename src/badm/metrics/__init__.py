@@ -1,6 +1,6 @@
-"""The metrics ``Q`` there are, by name: one file and one object each.
+"""Metrics ``Q`` that scale the step, by name: one file and one object each.
 
-A new metric is a subclass of :class:`Metric` in a file of its own, and a call of :func:`register`.
+A new metric is a subclass of :class:`Metric` in a file of its own and a call of :func:`register`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,20 @@ _METRICS: dict[str, Metric] = {}
 
 
 def register(metric: Metric) -> None:
-    """Make a metric known under its name."""
+    """Register a metric under its name, so that ``BADM(metric=...)`` finds it.
+
+    >>> register(Diagonal())
+    Traceback (most recent call last):
+    ValueError: metric 'diagonal' is already registered
+    """
     if metric.name in _METRICS:
-        raise ValueError(f"there is a metric {metric.name!r} already")
+        raise ValueError(f"metric {metric.name!r} is already registered")
     _METRICS[metric.name] = metric
 
 
 def names() -> tuple[str, ...]:
-    """
+    """List the registered metrics.
+
     >>> names()
     ('euclidean', 'diagonal', 'spectral', 'kronecker')
     """
@@ -44,14 +50,18 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: object) -> Metric:
-    """The metric of that name; ``ValueError`` names those there are."""
+    """Return the metric of that name; ``ValueError`` lists the registered ones.
+
+    >>> find("diagonal").name
+    'diagonal'
+    """
     if not isinstance(name, str) or name not in _METRICS:
         raise ValueError(f"metric must be one of {', '.join(_METRICS)}, got {name!r}")
     return _METRICS[name]
 
 
 def metric_for(name: str, p: Tensor) -> Metric:
-    """The metric a parameter gets in a group of that metric: its own, or the fallback.
+    """Return the metric of a parameter in a group: the group's, or its fallback.
 
     >>> import torch
     >>> metric_for("spectral", torch.ones(3, 2)).name, metric_for("spectral", torch.ones(3)).name

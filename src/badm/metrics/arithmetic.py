@@ -1,4 +1,4 @@
-"""The equations that all metrics share."""
+"""Internal: the equations that all metrics share."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from badm.metrics.protocol import Settings
 
 
 def dual_step(g: Tensor, m: Tensor, beta: float) -> Tensor:
-    """``2m⁺ − m`` with ``m⁺ = m + θ(g − m)`` and ``θ = 1 − β``; ``m⁺`` is written into ``m``."""
+    """Return ``2m⁺ − m`` with ``m⁺ = m + θ(g − m)``, ``θ = 1 − β``; ``m`` becomes ``m⁺``."""
     d = (1 - beta) * (g - m)  # θ(g − m)
     m.add_(d)  # m⁺
     return m + d  # 2m⁺ − m
 
 
 def foreach_dual_step(g: list[Tensor], m: list[Tensor], beta: float) -> list[Tensor]:
-    """The same for many at once, and for no autograd: it would need what is overwritten here."""
+    """Do the same for many tensors; autograd would need what is overwritten here."""
     d = list(torch._foreach_sub(g, m))
     torch._foreach_mul_(d, 1 - beta)  # θ(g − m)
     torch._foreach_add_(m, d)  # m⁺
@@ -25,7 +25,7 @@ def foreach_dual_step(g: list[Tensor], m: list[Tensor], beta: float) -> list[Ten
 
 
 def descend(w: list[Tensor], x: list[Tensor], lr: float | Tensor) -> None:
-    """``w − lr·x``"""
+    """Compute ``w − lr·x`` in place."""
     if isinstance(lr, Tensor):
         torch._foreach_mul_(x, lr)
         torch._foreach_sub_(w, x)
@@ -34,12 +34,12 @@ def descend(w: list[Tensor], x: list[Tensor], lr: float | Tensor) -> None:
 
 
 def decay(w: list[Tensor], s: Settings) -> None:
-    """``w − lr·weight_decay·w``"""
+    """Compute ``w − lr·weight_decay·w`` in place."""
     if s.weight_decay:
         if isinstance(s.lr, Tensor):
             torch._foreach_mul_(w, 1 - s.lr * s.weight_decay)
         else:
-            # A factor near 1 would be rounded to the type of half precision parameters.
+            # A factor near 1 would be rounded to the dtype of half precision parameters.
             torch._foreach_add_(w, w, alpha=-s.lr * s.weight_decay)
 
 

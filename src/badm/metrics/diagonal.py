@@ -1,6 +1,6 @@
-"""The diagonal metric, ``Q = diag(√v̂ + ε)``: Adam's.
+"""Internal: the diagonal metric, ``Q = diag(√v̂ + ε)``, as in Adam.
 
-The fused step is a kernel of our own (kernel.c), on the CPU.
+On the CPU the fused step is a C kernel (kernel.c).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from badm.metrics.protocol import (
     Parameters,
     Settings,
     State,
-    number,
+    new_scalar,
     state_dtype,
 )
 from badm.metrics.raw_memory import by_layout
@@ -42,10 +42,10 @@ class Diagonal(Metric):
     """``Q = diag(√v̂ + ε)`` with ``v ← β₂v + (1−β₂)g²`` and bias correction."""
 
     name = "diagonal"
-    keys = frozenset({"dual", "second_moment", "step"})
+    state_keys = frozenset({"dual", "second_moment", "step"})
 
     def new_state(self, p: Tensor, index: int) -> State:
-        return {"step": number(p), "second_moment": torch.zeros_like(p, dtype=state_dtype(p))}
+        return {"step": new_scalar(p), "second_moment": torch.zeros_like(p, dtype=state_dtype(p))}
 
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
         u = dual_step(g, state["dual"], s.beta)
@@ -67,16 +67,16 @@ class Diagonal(Metric):
 
 
 def second_moment_scale(g: Tensor, state: State, s: Settings) -> Tensor:
-    """``√v̂ + ε`` after ``v ← β₂v + (1−β₂)g²``, with ``v̂ = v/(1 − β₂ᵗ)``."""
+    """Return ``√v̂ + ε`` after ``v ← β₂v + (1−β₂)g²``, with ``v̂ = v/(1 − β₂ᵗ)``."""
     v: Tensor = state["second_moment"]
-    # Not lerp: from a moment that has overflowed it would take infinity from infinity.
+    # Not lerp: with an overflowed moment it would subtract infinity from infinity.
     v.mul_(s.beta2).addcmul_(g, g, value=1 - s.beta2)
     state["step"] += 1
     return (v / bias_correction(state["step"], s.beta2)).sqrt() + s.eps
 
 
 def foreach_direction(g: list[Tensor], states: list[State], s: Settings) -> list[Tensor]:
-    """``(2m⁺ − m)/(√v̂ + ε)`` for each parameter."""
+    """Return ``(2m⁺ − m)/(√v̂ + ε)`` for each parameter."""
     v = [state["second_moment"] for state in states]
     steps = [state["step"] for state in states]
     u = foreach_dual_step(g, [state["dual"] for state in states], s.beta)
@@ -92,5 +92,5 @@ def foreach_direction(g: list[Tensor], states: list[State], s: Settings) -> list
 
 
 def bias_correction(step: Tensor, beta2: float) -> Tensor:
-    """``1 − β₂ᵗ`` without cancellation, which in float32 would cost four digits at the start."""
+    """Return ``1 − β₂ᵗ`` without cancellation, which would cost four float32 digits early on."""
     return -torch.expm1(step * (math.log(beta2) if beta2 > 0 else -math.inf))

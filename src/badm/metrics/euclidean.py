@@ -1,10 +1,10 @@
-"""The euclidean metric, ``Q = I``: the paper, word for word.
+"""Internal: the euclidean metric, ``Q = I``, which is the paper's algorithm.
 
 The fused step is torch's own SGD kernel, on every device that has it. With ``c = (ρ−σ)(ρ+σ)/(ρσ)``,
-SGD with momentum ``β``, Nesterov, step ``1/ρ`` and dampening ``1 − c(1−β)`` makes BADM's step while
-its buffer holds ``c·m``. So the dual is kept under a scale, and ``dual_scale`` in the state says
-which: it is adjusted when ``β`` changes, and undone for another path or a checkpoint. Where ``c``
-is next to 0 (``ρ ≈ σ``) or undefined (``β = 0``) the buffer cannot hold ``m``.
+SGD with momentum ``β``, Nesterov, learning rate ``1/ρ`` and dampening ``1 − c(1−β)`` equals BADM's
+step while its buffer holds ``c·m``. So the dual is stored scaled, with the factor as ``dual_scale``
+in the state: it is adjusted when ``β`` changes, and undone for another path or a checkpoint. Where
+``c`` is close to 0 (``ρ ≈ σ``) or undefined (``β = 0``) the buffer cannot hold ``m``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Euclidean(Metric):
     name = "euclidean"
     fallback = "euclidean"
     linear = True
-    later_keys = frozenset({"dual_scale"})
+    optional_state_keys = frozenset({"dual_scale"})
 
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
         self.make_portable(state)
@@ -50,7 +50,7 @@ class Euclidean(Metric):
     def foreach(self, params: Parameters, s: Settings) -> None:
         for state in params.states:
             self.make_portable(state)
-        descend(params.w, foreach_dual_step(params.g, params.of("dual"), s.beta), s.lr)
+        descend(params.w, foreach_dual_step(params.g, params.buffers("dual"), s.beta), s.lr)
 
     def fused(self, params: Parameters, s: Settings) -> Parameters:
         if params.w[0].device.type not in _SGD_DEVICES or not sgd_scale(s.beta):
@@ -61,15 +61,15 @@ class Euclidean(Metric):
         return rest
 
     def make_portable(self, state: State) -> None:
-        """Let the dual be ``m`` again."""
+        """Undo the scale of the dual, so that it is ``m``."""
         if "dual_scale" in state:
             state["dual"].div_(state.pop("dual_scale"))
 
 
 def sgd_scale(beta: float) -> float:
-    """``c``, in terms of ``β``; 0 where there is none.
+    """Return ``c`` in terms of ``β``; 0 where it is undefined or too small.
 
-    Near ``ρ = σ`` the kernel would take ``c(1−β)`` from ``1 − (1 − c(1−β))`` and lose its digits.
+    Near ``ρ = σ`` the kernel would compute ``c(1−β)`` as ``1 − (1 − c(1−β))`` and lose its digits.
     """
     c = (2 * beta - 1) / (beta * (1 - beta)) if beta > 0 else 0.0
     return c if abs(c) > 1e-2 else 0.0
@@ -85,7 +85,7 @@ def _sgd(params: Parameters, s: Settings) -> None:
     torch._fused_sgd_(
         params.w,
         params.g,
-        params.of("dual"),
+        params.buffers("dual"),
         weight_decay=0.0,
         momentum=s.beta,
         lr=s.lr * ((1 - s.beta) / s.beta),  # 1/ρ
@@ -94,5 +94,5 @@ def _sgd(params: Parameters, s: Settings) -> None:
         maximize=s.maximize,
         is_first_step=False,
     )
-    # torch's fused kernels do not tell autograd that the parameters changed under it.
+    # torch's fused kernels do not tell autograd that they changed the parameters.
     torch.autograd.graph.increment_version(params.w)

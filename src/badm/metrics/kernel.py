@@ -1,4 +1,4 @@
-"""The compiled kernel of the diagonal metric (kernel.c): finding it, calling it.
+"""Internal: find and call the compiled kernel of the diagonal metric (kernel.c).
 
 It is built when the package is installed, if there is a C compiler.
 """
@@ -16,28 +16,28 @@ from torch import Tensor
 from torch._compile import _disable_dynamo as not_compiled  # as torch.optim: dynamo comes late
 
 from badm.metrics.protocol import Parameters, Settings
-from badm.metrics.raw_memory import misfit
+from badm.metrics.raw_memory import size_mismatch
 
-# Changes with the arguments: a library that was built from an older kernel.c is then not there.
+# Changes with the arguments, so that a library built from an older kernel.c is not used.
 _SYMBOL = "badm_diagonal_step_"
 
 
 @not_compiled
 def available() -> bool:
-    """Whether the kernel was built. ``fused=True`` uses foreach where it was not."""
+    """Return whether the kernel was built; without it ``fused=True`` uses foreach."""
     return _library() is not None
 
 
 # Raw addresses mean nothing to a tracer.
 @not_compiled
 def diagonal(params: Parameters, s: Settings) -> None:
-    """One step of the diagonal metric on contiguous CPU tensors, all float32 or all float64."""
+    """Take one step on contiguous CPU tensors, all float32 or all float64."""
     names = ("grad", "dual", "second_moment", "step")
-    columns = (params.w, params.g, *(params.of(name) for name in names[1:]))
+    columns = (params.w, params.g, *(params.buffers(name) for name in names[1:]))
     dtypes = {x.dtype for column in columns for x in column}
     if len(dtypes) > 1:
         raise RuntimeError(
-            "the fused step needs parameters, gradients and state of one type, got "
+            "the fused step needs parameters, gradients and state of one dtype, got "
             + ", ".join(sorted(str(dtype) for dtype in dtypes))
         )
     addresses = [array("q", [x.data_ptr() for x in column]) for column in columns]
@@ -55,10 +55,10 @@ def diagonal(params: Parameters, s: Settings) -> None:
         torch.get_num_threads(),
     )
     if failed > 0:
-        raise RuntimeError(misfit(params.pick([failed - 1]), names[:-1]))
+        raise RuntimeError(size_mismatch(params.select([failed - 1]), names[:-1]))
     if failed:
-        raise MemoryError("no memory for the step of the diagonal metric")
-    # Autograd has to know that the parameters changed under it.
+        raise MemoryError("out of memory in the fused step of the diagonal metric")
+    # Tell autograd that the parameters changed.
     torch.autograd.graph.increment_version(params.w)
 
 

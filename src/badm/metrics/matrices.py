@@ -1,4 +1,4 @@
-"""Parameters as matrices, and matrices of one shape as a stack ``(k, rows, cols)``."""
+"""Internal: parameters as matrices, and matrices of one shape as a stack ``(k, rows, cols)``."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections.abc import Hashable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-# Equal shapes are stacked up to this many elements: beyond, a matrix keeps the cores busy alone.
+# Equal shapes are stacked up to this many elements; a larger matrix uses all cores by itself.
 _STACK_ELEMENTS = 1 << 20
 
 
 def as_matrix(x: Tensor) -> Tensor:
-    """Kernels (out, in, kh, kw) as matrices (out, in·kh·kw)."""
+    """View kernels (out, in, kh, kw) as matrices (out, in·kh·kw)."""
     return x if x.ndim == 2 else x.reshape(x.shape[0], -1)
 
 
 def is_matrix(x: Tensor) -> bool:
-    """Whether it has rows and columns; one with a side of length 1 is a vector."""
+    """Return whether it has rows and columns; with a side of length 1 it is a vector."""
     return x.ndim >= 2 and x.numel() > 0 and min(matrix_shape(x)) > 1
 
 
 def matrix_shape(x: Tensor) -> tuple[int, int]:
-    """Rows and columns of ``as_matrix(x)``."""
+    """Return the rows and columns of ``as_matrix(x)``."""
     return x.shape[0], x.numel() // x.shape[0]
 
 
 def stack(tensors: list[Tensor]) -> Tensor:
-    """One alone is not copied."""
+    """Stack tensors as matrices; a single one is not copied."""
     return (
         as_matrix(tensors[0])[None]
         if len(tensors) == 1
@@ -41,7 +41,7 @@ def unstack(x: Tensor, shape: torch.Size) -> list[Tensor]:
 
 
 def stacks(tensors: Sequence[Tensor], kinds: Sequence[Hashable]) -> Iterator[list[int]]:
-    """Indices of the tensors that fit in one stack: of the same shape, type and kind."""
+    """Yield indices of tensors that can be stacked: of the same shape, dtype and kind."""
     groups: dict[object, list[int]] = defaultdict(list)
     for i, (x, kind) in enumerate(zip(tensors, kinds, strict=True)):
         groups[x.shape, x.dtype, kind].append(i)

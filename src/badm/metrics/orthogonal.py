@@ -1,12 +1,12 @@
-"""The nearest matrix with orthonormal rows, ``UVᵀ`` of ``x = UΣVᵀ``, by matrix products alone.
+"""Internal: orthogonalize a matrix, ``UVᵀ`` of ``x = UΣVᵀ``, with matrix products only.
 
 Each step maps every singular value ``s`` to ``a·s + b·s³ + c·s⁵``. Newton–Schulz as Muon uses it
 repeats one triple five times. Here the triple changes from step to step: each is the odd quintic
-that comes closest to 1, in the largest deviation, on the interval the one before has left (Amsel
-et al. 2025, "The Polar Express"). Four such steps, 12 products instead of 15, bring singular values
-from [0.002, 1] to [0.68, 1.32]; the five of Muon bring [0.0015, 1] to [0.68, 1.20]. What is lost in
-reach a closer normalisation gives back: Muon divides by ``‖x‖_F``, far above the largest singular
-value of a matrix of high rank.
+with the smallest maximum deviation from 1 on the interval left by the one before (Amsel et al.
+2025, "The Polar Express"). Four such steps, 12 products instead of 15, bring singular values from
+[0.002, 1] to [0.68, 1.32]; Muon's five bring [0.0015, 1] to [0.68, 1.20]. A tighter normalisation
+makes up for the smaller range: Muon divides by ``‖x‖_F``, far above the largest singular value of a
+matrix of high rank.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ STEPS = (
     (2.781950472821741, -2.0749271774477687, 0.46350076019413966),
 )
 
-# The first triple is steep at 1: a singular value that rounding lifts above 1 would run away.
+# The first triple is steep at 1: a singular value that rounding lifts above 1 would diverge.
 _ROOM_FOR_ROUNDING = 1.01
 
-# From this ratio of the sides on, iterating on the small Gram matrix costs fewer operations: 13
-# products of rows³ and 2 of rows²·cols, against 4 and 8.
+# From this aspect ratio on, iterating on the small Gram matrix is cheaper: 13 products of rows³ and
+# 2 of rows²·cols, against 4 and 8.
 _GRAM_ASPECT = 2.0
 
 
 def orthogonalize(x: Tensor) -> Tensor:
-    """``UVᵀ`` for each matrix in a stack ``(..., rows, cols)``, up to the band stated above.
+    """Return ``UVᵀ`` for each matrix of a stack ``(..., rows, cols)``, up to the band above.
 
     >>> x = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0))
     >>> singular_values = torch.linalg.svdvals(orthogonalize(x))
@@ -43,7 +43,7 @@ def orthogonalize(x: Tensor) -> Tensor:
         return transposed
     rows, cols = x.shape[-2:]
     work, gram = _normalized(x.to(_work_dtype(x)).reshape(-1, rows, cols))
-    # The Gram matrix squares the condition number, more than the 8 bits of bfloat16 can bear.
+    # The Gram matrix squares the condition number, too much for the 8 bits of bfloat16.
     if cols >= _GRAM_ASPECT * rows and work.dtype != torch.bfloat16:
         work = _factor(gram) @ work
     else:
@@ -56,12 +56,12 @@ def orthogonalize(x: Tensor) -> Tensor:
 
 
 def polar_factor(x: Tensor) -> Tensor:
-    """The symmetric positive definite ``P`` with ``orthogonalize(x) = Px``, for rows ≤ cols.
+    """Return the symmetric positive definite ``P`` with ``orthogonalize(x) = Px``, for rows ≤ cols.
 
     ``P`` is a polynomial in ``xxᵀ``: this is what makes the spectral step a step in a metric.
     """
     work, gram = _normalized(x[None])
-    # Both by their largest elements, whose squares cannot overflow. For zero any P will do.
+    # Ratio of largest elements: their squares cannot overflow. For x = 0 any P will do.
     largest = x.abs().amax()
     scale = torch.where(largest > 0, work.abs().amax() / largest, torch.ones_like(largest))
     return _factor(gram)[0] * scale
@@ -75,7 +75,7 @@ def _work_dtype(x: Tensor) -> torch.dtype:
 
 
 def _normalized(x: Tensor) -> tuple[Tensor, Tensor]:
-    """``x`` scaled so that no singular value exceeds 1, as little as can be, and its ``xxᵀ``.
+    """Scale ``x`` so that no singular value exceeds 1, by a tight bound; return it and ``xxᵀ``.
 
     ``‖xxᵀ‖_F^½ = (Σ s⁴)^¼`` bounds the largest singular value far closer than ``‖x‖_F``. The first
     division keeps the fourth powers within range.

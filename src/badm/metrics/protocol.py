@@ -1,7 +1,7 @@
-"""What a metric is: one object that knows which parameters it is for, its state and its steps.
+"""Define the interface of a metric: the parameters it applies to, its state and its steps.
 
-The rest of the library asks the object and never its name. A metric ``Q`` is measured once per
-step, from the gradient ``g`` and the direction ``u = 2m⁺ − m``, and is then a fixed positive
+The rest of the library calls the object and never compares names. A metric ``Q`` is computed once
+per step, from the gradient ``g`` and the direction ``u = 2m⁺ − m``, and is then a fixed positive
 definite operator. The optimizer needs ``Q⁻¹u`` alone; Algorithm 1 of the paper needs ``Q`` too.
 """
 
@@ -22,7 +22,7 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class Settings:
-    """The numbers of one parameter group for one step."""
+    """Hyperparameters of one parameter group for one step."""
 
     lr: float | Tensor
     beta: float
@@ -35,7 +35,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Parameters with their gradients and states, in equal order."""
+    """Parameters with their gradients and states, in the same order."""
 
     w: list[Tensor]
     g: list[Tensor]
@@ -44,10 +44,12 @@ class Parameters:
     def __len__(self) -> int:
         return len(self.w)
 
-    def of(self, key: str) -> list[Tensor]:
+    def buffers(self, key: str) -> list[Tensor]:
+        """Return ``state[key]`` of every parameter."""
         return [state[key] for state in self.states]
 
-    def pick(self, indices: Sequence[int]) -> Parameters:
+    def select(self, indices: Sequence[int]) -> Parameters:
+        """Return the parameters at these indices, with their gradients and states."""
         return Parameters(
             [self.w[i] for i in indices],
             [self.g[i] for i in indices],
@@ -59,91 +61,118 @@ Step = Callable[[Parameters, Settings], None]
 
 
 class Operator(Protocol):
-    """A positive definite ``Q``, fixed for one step."""
+    """A positive definite operator ``Q``, fixed for one step.
+
+    >>> from badm.metrics import Settings, find
+    >>> s = Settings(0.1, 0.9, "euclidean", 0.999, 1e-8, 0.0, False)
+    >>> x = torch.ones(2)
+    >>> Q = find("euclidean").operator(x, x, {}, s)
+    >>> Q.inverse(Q.forward(x)).equal(x)
+    True
+    """
 
     def inverse(self, x: Tensor) -> Tensor:
-        """``Q⁻¹x``"""
+        """Return ``Q⁻¹x``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """``Qx``"""
+        """Return ``Qx``."""
 
 
 class Metric(ABC):
-    """The base of all metrics. ``direction`` and ``operator`` are enough; the rest has defaults.
+    """Base class of all metrics: subclass it, then :func:`badm.metrics.register` an instance.
 
-    ``fallback`` names the metric of vectors, of complex numbers, which are taken as pairs of reals,
-    and of what else this one does not apply to. ``for_output_layer`` says whether it suits the last
-    layer of a network, ``linear`` whether it scales complex numbers as it does reals, and
-    ``differentiable`` whether autograd can see through a step. ``keys`` are those of a state after
-    its first step, ``later_keys`` those that may be added to it.
+    Only :meth:`direction` and :meth:`operator` are abstract; the other methods have defaults.
+
+    Attributes:
+        name: what ``BADM(metric=...)`` takes
+        fallback: metric of parameters this one does not apply to, and of complex ones
+        suits_output_layer: whether :func:`badm.parameter_groups` uses it for the last layer
+        linear: whether ``Q`` is the same for complex parameters as for real ones
+        differentiable: whether autograd can differentiate through a step
+        state_keys: keys of a state after its first step
+        optional_state_keys: keys that a state may have besides
+
+    A metric that divides every step by a constant:
+
+    >>> class Halved(Metric):
+    ...     name = "halved"
+    ...     def direction(self, g, state, s):
+    ...         return dual_step(g, state["dual"], s.beta) / 2
+    ...     def operator(self, g, u, state, s):
+    ...         raise NotImplementedError("only for Algorithm 1")
+    >>> from badm.metrics.arithmetic import dual_step
+    >>> s = Settings(0.1, 0.0, "halved", 0.999, 1e-8, 0.0, False)
+    >>> Halved().direction(torch.ones(2), {"dual": torch.zeros(2)}, s)
+    tensor([1., 1.])
     """
 
     name: str
     fallback: str = "diagonal"
-    for_output_layer: bool = True
+    suits_output_layer: bool = True
     linear: bool = False
     differentiable: bool = True
-    keys: frozenset[str] = frozenset({"dual"})
-    later_keys: frozenset[str] = frozenset()
+    state_keys: frozenset[str] = frozenset({"dual"})
+    optional_state_keys: frozenset[str] = frozenset()
 
     def applies_to(self, p: Tensor) -> bool:
+        """Return whether the metric can be used for a parameter."""
         return True
 
     def buffer_shape(self, p: Tensor) -> tuple[int, ...]:
-        """The shape of a parameter's dual and second moment."""
+        """Return the shape of a parameter's dual and second moment."""
         return tuple(p.shape)
 
     def new_state(self, p: Tensor, index: int) -> State:
-        """What is remembered beside the dual of a parameter, the ``index``-th of its group."""
+        """Create the state beside the dual of a parameter, the ``index``-th of its group."""
         return {}
 
     @abstractmethod
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
-        """``Q⁻¹(2m⁺ − m)`` for one parameter, its state brought up to date. The oracle."""
+        """Return ``Q⁻¹(2m⁺ − m)`` for one parameter and update its state. The oracle."""
 
     @abstractmethod
     def operator(self, g: Tensor, u: Tensor, state: State, s: Settings) -> Operator:
-        """The ``Q`` of this step, for Algorithm 1, which keeps its duals itself."""
+        """Return the ``Q`` of this step, for Algorithm 1, which keeps its duals itself."""
 
     def foreach(self, params: Parameters, s: Settings) -> None:
-        """One step on parameters of one device, with gradients of the type of their duals."""
+        """Step on parameters of one device; gradients have the dtype of the duals."""
         for w, g, state in zip(params.w, params.g, params.states, strict=True):
             w.sub_(s.lr * self.direction(g, state, s))
 
     def fused(self, params: Parameters, s: Settings) -> Parameters:
-        """Make the whole step where a kernel can do it in one pass; return the other parameters."""
+        """Step in one pass where a kernel exists; return the parameters left to do."""
         return params
 
     def sharded(self, params: Parameters, s: Settings, step: Step) -> None:
-        """One step on DTensors. By default every rank makes ``step`` on the part that it has."""
-        step(own_parts(params), s)
+        """Step on DTensors; by default every rank calls ``step`` on its local shards."""
+        step(local_parameters(params), s)
 
-    def upgrade(self, state: State, p: Tensor) -> None:
-        """Add to a state what it lacks, if it was saved before the metric kept that."""
+    def upgrade_state(self, state: State, p: Tensor) -> None:
+        """Add entries to a state that was saved before the metric had them."""
         return
 
     def make_portable(self, state: State) -> None:
-        """Bring a state into the form in which it is saved."""
+        """Convert a state to the form in which it is saved, in place."""
         return
 
-    def misfit(self, p: Tensor, state: State) -> str | None:
-        """What is wrong with a state for a parameter, in half a sentence; None if it fits."""
+    def state_mismatch(self, p: Tensor, state: State) -> str | None:
+        """Describe how a state does not match its parameter; None if it does."""
         shape = self.buffer_shape(p)
         for key in ("dual", "second_moment"):
             if key in state and tuple(state[key].shape) != shape:
                 found = f"a {key} of shape {tuple(state[key].shape)}"
                 return f"has shape {tuple(p.shape)}, and its state has {found} instead of {shape}"
-        if unknown := sorted(set(state) - self.keys - self.later_keys):
+        if unknown := sorted(set(state) - self.state_keys - self.optional_state_keys):
             names = ", ".join(unknown)
-            return f"has {names} in its state, which the {self.name} metric does not know"
-        if missing := sorted(self.keys - set(state)):
+            return f"has {names} in its state, which the {self.name} metric does not use"
+        if missing := sorted(self.state_keys - set(state)):
             names = ", ".join(missing)
             return f"lacks {names} in its state, which the {self.name} metric needs"
         return None
 
 
-def own_parts(params: Parameters) -> Parameters:
-    """What this rank has of sharded parameters, their gradients and states; the same memory."""
+def local_parameters(params: Parameters) -> Parameters:
+    """Return this rank's shards of parameters, gradients and states, sharing their memory."""
     return Parameters(
         [fsdp.to_local(w) for w in params.w],
         [fsdp.to_local(g) for g in params.g],
@@ -152,13 +181,13 @@ def own_parts(params: Parameters) -> Parameters:
 
 
 def state_dtype(p: Tensor) -> torch.dtype:
-    """Half precision parameters keep their state in float32: averages vanish in 8 or 11 bits."""
+    """Return float32 for half precision parameters: averages vanish in 8 or 11 bits."""
     return torch.float32 if p.dtype in (torch.bfloat16, torch.float16) else p.dtype
 
 
-def number(p: Tensor) -> Tensor:
-    """A zero on the device of a parameter, so that a step needs no word from it.
+def new_scalar(p: Tensor) -> Tensor:
+    """Return a zero on the device of a parameter, so that a step need not wait for the device.
 
-    A step whose counts are tensors can be captured in a graph.
+    A step whose counts are tensors can be captured in a CUDA graph.
     """
     return torch.zeros((), dtype=state_dtype(p).to_real(), device=p.device)

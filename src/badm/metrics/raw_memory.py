@@ -1,4 +1,4 @@
-"""Which tensors a kernel may read and write off their memory as it is."""
+"""Internal: find the tensors whose memory a kernel may read and write directly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from badm.metrics.protocol import Parameters
 
-DTYPES = {torch.float32, torch.float64}  # that the kernels know
+DTYPES = {torch.float32, torch.float64}  # that the kernels support
 
 # A subclass such as DTensor has no memory of its own.
 PLAIN_TYPES = {torch.nn.Parameter, Tensor}
@@ -20,33 +20,33 @@ _dtype_of = attrgetter("dtype")
 
 
 def by_layout(params: Parameters, *buffers: str) -> tuple[list[Parameters], Parameters]:
-    """Those that a kernel can read, by type, and the rest.
+    """Return the parameters that a kernel can read, by dtype, and the rest.
 
-    One that it cannot read, such as a kernel in channels-last order, keeps no others away.
+    One that it cannot read, such as a weight in channels-last order, does not exclude the others.
     """
     if _is_readable(params, *buffers):
-        return [params], params.pick([])
+        return [params], params.select([])
     parts: dict[torch.dtype, list[int]] = defaultdict(list)
     rest: list[int] = []
     for i, w in enumerate(params.w):
-        (parts[w.dtype] if _is_readable(params.pick([i]), *buffers) else rest).append(i)
-    return [params.pick(indices) for indices in parts.values()], params.pick(rest)
+        (parts[w.dtype] if _is_readable(params.select([i]), *buffers) else rest).append(i)
+    return [params.select(indices) for indices in parts.values()], params.select(rest)
 
 
 def _is_readable(params: Parameters, *buffers: str) -> bool:
-    """Whether parameters, gradients and buffers are of one type, contiguous, and as they look.
+    """Return whether parameters, gradients and buffers have one dtype and plain memory.
 
-    A negative bit would make a tensor the opposite of its memory. Sizes that differ are an error.
-    With ``map``, since two thousand tiny tensors are checked at every step.
+    With the negative bit set, a tensor is the negation of its memory. Different sizes raise an
+    error. Uses ``map``, since two thousand tiny tensors may be checked at every step.
     """
     tensors = params.w + params.g
     sizes = list(map(Tensor.numel, tensors))
     for key in buffers:
-        column = params.of(key)
+        column = params.buffers(key)
         tensors += column
         sizes += map(Tensor.numel, column)
     if sizes != sizes[: len(params)] * (2 + len(buffers)):
-        raise RuntimeError(misfit(params, ("grad", *buffers)))
+        raise RuntimeError(size_mismatch(params, ("grad", *buffers)))
     dtypes = set(map(_dtype_of, tensors))
     return (
         len(dtypes) == 1
@@ -57,12 +57,12 @@ def _is_readable(params: Parameters, *buffers: str) -> bool:
     )
 
 
-def misfit(params: Parameters, names: Sequence[str]) -> str:
-    """Which gradient or buffer has not the size of its parameter."""
+def size_mismatch(params: Parameters, names: Sequence[str]) -> str:
+    """Describe the first gradient or buffer that does not have the size of its parameter."""
     for i, w in enumerate(params.w):
         for name in names:
             x = params.g[i] if name == "grad" else params.states[i][name]
             if x.numel() != w.numel():
                 shapes = f"shape {tuple(x.shape)} for a parameter of shape {tuple(w.shape)}"
                 return f"{name} of {shapes}"
-    raise AssertionError("all of them fit")
+    raise AssertionError("all sizes match")

@@ -1,4 +1,4 @@
-"""The spectral metric, ``Q⁻¹u = c·UVᵀ`` for ``u = UΣVᵀ``: Muon's, for matrices and kernels."""
+"""Internal: the spectral metric, ``Q⁻¹u = c·UVᵀ`` for ``u = UΣVᵀ``, as in Muon."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from badm.metrics.protocol import (
     Settings,
     State,
     Step,
-    number,
-    own_parts,
+    local_parameters,
+    new_scalar,
 )
 
-# Of its recent peak: a direction that has fallen below is dying out. Noise and bursts of gradients
-# stay far above it.
-_DYING = 1e-2
+# Fraction of the recent peak below which a direction counts as fading out. Noisy and bursty
+# gradients stay far above it.
+_FADING_BELOW = 1e-2
 
 
 @dataclass(frozen=True)
 class Polar:
-    """``Q⁻¹x = c·Px`` with the ``P`` that makes ``Pu`` orthogonal; from the right where tall."""
+    """``Q⁻¹x = c·Px`` with the ``P`` that makes ``Pu`` orthogonal; ``xP`` if ``x`` is tall."""
 
     factor: Tensor
     tall: bool
@@ -48,85 +48,85 @@ class Polar:
 class Spectral(Metric):
     """Orthogonal steps: all singular values of the direction become 1.
 
-    The output layer has classes for rows: not a map whose singular values want to be equal.
+    The rows of an output layer are classes: not a map whose singular values should be equal.
     """
 
     name = "spectral"
-    for_output_layer = False
-    keys = frozenset({"dual", "peak"})
+    suits_output_layer = False
+    state_keys = frozenset({"dual", "peak"})
 
     def applies_to(self, p: Tensor) -> bool:
         return is_matrix(p)
 
     def new_state(self, p: Tensor, index: int) -> State:
-        return {"peak": number(p)}
+        return {"peak": new_scalar(p)}
 
-    def upgrade(self, state: State, p: Tensor) -> None:
+    def upgrade_state(self, state: State, p: Tensor) -> None:
         if set(state) == {"dual"}:
             state.update(self.new_state(p, 0))
 
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
         u = dual_step(g, state["dual"], s.beta)
-        part = liveliness(u.detach().abs().amax(), state["peak"], s.beta)
+        part = step_fraction(u.detach().abs().amax(), state["peak"], s.beta)
         return scale(u) * part * orthogonalize(as_matrix(u)).reshape(u.shape)
 
     def operator(self, g: Tensor, u: Tensor, state: State, s: Settings) -> Operator:
         matrix = as_matrix(u)
         tall = matrix.shape[0] > matrix.shape[1]
         factor = polar_factor(matrix.mT if tall else matrix)
-        part = liveliness(u.abs().amax(), state["peak"], s.beta)
-        part = torch.where(part > 0, part, 1.0)  # for zero any Q will do
+        part = step_fraction(u.abs().amax(), state["peak"], s.beta)
+        part = torch.where(part > 0, part, 1.0)  # for u = 0 any Q will do
         return Polar(scale(u) * part * factor, tall)
 
     def foreach(self, params: Parameters, s: Settings) -> None:
         for indices in stacks(params.w, [None] * len(params)):
-            part = params.pick(indices)
-            u = stack(foreach_dual_step(part.g, part.of("dual"), s.beta))
+            part = params.select(indices)
+            u = stack(foreach_dual_step(part.g, part.buffers("dual"), s.beta))
             largest = torch.linalg.vector_norm(u, math.inf, dim=(-2, -1))
-            length = scale(part.w[0]) * _liveliness_of_each(largest, part.of("peak"), s.beta)
+            length = scale(part.w[0]) * _step_fractions(largest, part.buffers("peak"), s.beta)
             x = orthogonalize(u).mul_(length[:, None, None])
             descend(part.w, unstack(x, part.w[0].shape), s.lr)
 
     def sharded(self, params: Parameters, s: Settings, step: Step) -> None:
-        """The ranks share out the matrices: each orthogonalises some for all."""
-        own = own_parts(params)
-        duals = own.of("dual")
+        """Share out the matrices: each rank orthogonalizes some of them for all ranks."""
+        own = local_parameters(params)
+        duals = own.buffers("dual")
         g = list(torch._foreach_neg(own.g)) if s.maximize else own.g
         u = foreach_dual_step(in_dtype_of(duals, g), duals, s.beta)
         decay(own.w, s)
         x: dict[int, Tensor] = {}
-        for indices, directions, largest in fsdp.as_whole_matrices(u, params.w, _orthogonalized):
-            parts = _liveliness_of_each(largest, own.pick(indices).of("peak"), s.beta)
+        for indices, directions, largest in fsdp.map_matrices(u, params.w, _orthogonalized):
+            parts = _step_fractions(largest, own.select(indices).buffers("peak"), s.beta)
             for i, direction, part in zip(indices, directions, parts.unbind(), strict=True):
                 x[i] = direction.mul_(scale(params.w[i]) * part)
         descend(own.w, in_dtype_of(own.w, [x[i] for i in range(len(u))]), s.lr)
 
 
 def scale(p: Tensor) -> float:
-    """``c = 0.2·√max(rows, cols)``: an orthogonal step then has the size of an Adam step."""
+    """Return ``c = 0.2·√max(rows, cols)``: an orthogonal step then has the size of an Adam step."""
     return 0.2 * math.sqrt(max(matrix_shape(p)))
 
 
-def liveliness(largest: Tensor, peak: Tensor, beta: float) -> Tensor:
-    """The part of an orthogonal step that a direction ``u`` is worth: 1, or less where it dies out.
+def step_fraction(largest: Tensor, peak: Tensor, beta: float) -> Tensor:
+    """Return the fraction of an orthogonal step to take: 1, or less where gradients have stopped.
 
-    Orthogonal steps have full length however small ``u`` is, so that a matrix whose gradients have
-    stopped would follow what is left of its dual for ever. ``largest`` is ``max |u|`` and ``peak``
-    its recent maximum, which is brought up to date and forgets half as fast as the dual does. Once
-    gradients stop, ``max |u|`` falls behind the peak step by step, and below a hundredth of it the
-    step shrinks in proportion. Gradients of any scale, a hundredfold drop and pauses of 80 steps
-    (at β = 0.9) are left at full length. Takes one matrix or a stack of them.
+    An orthogonal step has full length however small ``u`` is, so a matrix whose gradients have
+    stopped would follow the rest of its dual forever. ``largest`` is ``max |u|`` and ``peak`` its
+    recent maximum, which is updated here and decays half as fast as the dual. Once gradients stop,
+    ``max |u|`` falls behind the peak step by step, and below a hundredth of it the step shrinks in
+    proportion. Gradients of any scale, a hundredfold drop and pauses of 80 steps (at β = 0.9) still
+    get full steps. Takes one matrix or a stack of them.
     """
     tiny = torch.finfo(largest.dtype).tiny
     torch.maximum(peak * ((1 + beta) / 2), largest, out=peak)
-    # What is below the smallest normal number is rounding that no average can get rid of.
+    # Below the smallest normal number there is only rounding error.
     part = torch.where(largest < tiny, 0.0, largest / peak)
-    return (part / _DYING).clamp(max=1.0)
+    return (part / _FADING_BELOW).clamp(max=1.0)
 
 
-def _liveliness_of_each(largest: Tensor, peaks: list[Tensor], beta: float) -> Tensor:
+def _step_fractions(largest: Tensor, peaks: list[Tensor], beta: float) -> Tensor:
     peak = torch.stack(peaks)
-    part = liveliness(largest, peak, beta)
+    part = step_fraction(largest, peak, beta)
     torch._foreach_copy_(peaks, list(peak.unbind()))
     return part
 

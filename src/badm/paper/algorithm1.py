@@ -1,6 +1,6 @@
 """Algorithm 1 of the BADM paper, word for word: the oracle of everything else.
 
-Keeps the ``2S`` copies of the model that the collapsed form does without, and does nothing clever.
+It keeps the ``2S`` copies of the model that the optimizer does without, and optimizes nothing.
 """
 
 from __future__ import annotations
@@ -14,19 +14,33 @@ from badm import metrics
 from badm.metrics import Operator, Settings
 from badm.metrics.euclidean import Identity
 
+__all__ = ["Algorithm1", "Gradients"]
+
 Gradients = Sequence[Sequence[Tensor] | None]
 
 
 class Algorithm1:
-    """Batch ADMM with every local point ``w_s`` and dual ``π_s`` kept.
+    """Run batch ADMM with every local point ``w_s`` and dual ``π_s`` kept.
 
-    Start from ``w_s = w`` and ``π_s = 0``. For each batch, take the gradient of every sub-batch at
-    the global point ``params`` and call :meth:`step`, which does the local and the dual step of
-    that batch and the aggregate step that opens the next one.
+    Starting from ``w_s = w`` and ``π_s = 0``, one batch with gradients ``g_s`` at ``w`` is:
 
-    ``alpha`` are the weights of the sub-batches, equal unless given. A ``metric`` other than the
-    euclidean measures both the penalty and the proximal term (docs/theory.md); it is fixed during
-    a step and refreshed between steps from the mean gradient and the mean dual.
+        w_s = w − Q⁻¹(g_s + π_s)/(ρ+σ)          local
+        π_s ← π_s + σQ(w_s − w)                 dual
+        w   = Σ_s α_s (w_s + Q⁻¹π_s/σ)          aggregate, for the next batch
+
+    For each batch, compute the gradient of every sub-batch at the global point ``params`` and call
+    :meth:`step`. A metric ``Q`` other than the euclidean scales both the penalty and the proximal
+    term (docs/theory.md); it is fixed during a step and updated between steps.
+
+    Args:
+        params: the global point; updated in place
+        sub_batches: number of sub-batches ``S``, at least 1
+        rho: proximal weight ``ρ`` > 0
+        sigma: penalty ``σ`` > 0, the inverse of the learning rate
+        alpha: weights ``α_s`` of the sub-batches, which sum to 1; equal by default
+        metric: name of the metric; the default is the paper's
+        beta2: memory of the second moment, in [0, 1), as in :class:`badm.BADM`
+        eps: added to the root of the second moment, as in :class:`badm.BADM`
 
     >>> w = torch.tensor([1.0, -2.0])
     >>> algorithm = Algorithm1([w], sub_batches=2, rho=1.0, sigma=4.0)
@@ -50,7 +64,7 @@ class Algorithm1:
     ) -> None:
         self.params = list(params)
         if not self.params:
-            raise ValueError("params must hold at least one tensor, got none")
+            raise ValueError("params must contain at least one tensor, got none")
         if sub_batches < 1:
             raise ValueError(f"sub_batches must be at least 1, got {sub_batches}")
         for name, value in (("rho", rho), ("sigma", sigma)):
@@ -59,7 +73,7 @@ class Algorithm1:
         if not metrics.find(metric).linear and any(w.is_complex() for w in self.params):
             raise ValueError(
                 f"metric must be 'euclidean' for complex parameters, got {metric!r}; "
-                "give torch.view_as_real of them instead"
+                "pass torch.view_as_real of them instead"
             )
         self.rho = rho
         self.sigma = sigma
@@ -76,11 +90,12 @@ class Algorithm1:
 
     @torch.no_grad()
     def step(self, gradients: Gradients, alpha: Sequence[float] | None = None) -> None:
-        """One batch: local and dual step of every sub-batch, then the aggregate.
+        """Process one batch: local and dual step of every sub-batch, then the aggregate.
 
-        ``gradients[s][i]`` is the mean gradient over sub-batch ``s`` for parameter ``i``, taken at
-        ``params``. ``None`` for an empty sub-batch: its local point and dual stay as they are.
-        ``alpha`` replaces the weights for this batch (the exact weighting: ``α_bs`` renormalised).
+        Args:
+            gradients: ``gradients[s][i]`` is the mean gradient over sub-batch ``s`` for parameter
+                ``i`` at ``params``; ``None`` for an empty sub-batch, whose ``w_s`` and ``π_s`` stay
+            alpha: weights for this batch only (``α_bs`` renormalised weights it exactly)
         """
         if len(gradients) != len(self.duals):
             raise ValueError(
@@ -94,7 +109,7 @@ class Algorithm1:
                     f"got {len(row)}"
                 )
         weights = self.alpha if alpha is None else _weights(alpha, len(self.duals))
-        self._measure(gradients, weights)
+        self._update_metrics(gradients, weights)
         for s, sub_batch_gradients in enumerate(gradients):
             if sub_batch_gradients is None:
                 continue
@@ -108,7 +123,7 @@ class Algorithm1:
 
     @torch.no_grad()
     def aggregate(self, alpha: Sequence[float] | None = None) -> None:
-        """``w = Σ_s α_s (w_s + Q⁻¹π_s/σ)``, written into ``params``."""
+        """Set ``params`` to ``w = Σ_s α_s (w_s + Q⁻¹π_s/σ)``."""
         weights = self.alpha if alpha is None else _weights(alpha, len(self.duals))
         for i, w in enumerate(self.params):
             inverse = self._operators[i].inverse
@@ -117,8 +132,8 @@ class Algorithm1:
                 total += a * (w_s[i] + inverse(pi_s[i]) / self.sigma)
             w.copy_(total)
 
-    def _measure(self, gradients: Gradients, weights: Sequence[float]) -> None:
-        """Fix the metric of this batch, from the means ḡ and m = −Σ α_s π_s."""
+    def _update_metrics(self, gradients: Gradients, weights: Sequence[float]) -> None:
+        """Compute the metric of this batch from the means ḡ and m = −Σ α_s π_s."""
         theta = self.sigma / (self.rho + self.sigma)
         for i, w in enumerate(self.params):
             mean_gradient = torch.zeros_like(w)
@@ -137,7 +152,7 @@ def _weights(alpha: Sequence[float] | None, sub_batches: int) -> list[float]:
         return [1 / sub_batches] * sub_batches
     weights = [float(a) for a in alpha]
     if len(weights) != sub_batches:
-        raise ValueError(f"alpha must hold {sub_batches} weights, got {len(weights)}")
+        raise ValueError(f"alpha must have {sub_batches} weights, got {len(weights)}")
     if not (min(weights) >= 0 and abs(sum(weights) - 1) <= 1e-6):
         raise ValueError(f"alpha must be weights of at least 0 that sum to 1, got {weights}")
     return weights

@@ -1,4 +1,4 @@
-"""Data → batches → sub-batches, and the weights α that go with them."""
+"""Split data into batches and sub-batches, with their weights α."""
 
 from __future__ import annotations
 
@@ -9,16 +9,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from badm.checks import require_positive
+
+__all__ = ["Partition", "split"]
+
 
 class Partition:
-    """A fixed division of ``samples`` indices into batches and of each batch into sub-batches.
+    """Split sample indices into batches and each batch into sub-batches, once and for all.
 
-    The partition is drawn once, as the theory assumes: every call of :meth:`batches` gives the same
-    index sets. Draw a new partition for another order.
+    With ``N_bs`` the samples of sub-batch ``s`` of batch ``b``, the weights of the theory are
 
-    Give either ``sub_batch_size`` (chunks of that many samples, the last one shorter) or
-    ``sub_batches`` (that many parts whose sizes differ by at most one). A last batch with fewer
-    samples than sub-batches leaves the sub-batches at its end empty, with weight 0.
+        α_bs = |N_bs|/N,    α_s = Σ_b α_bs
+
+    As the theory assumes, every call of :meth:`batches` gives the same index sets. Create a new
+    partition for another order. If the last batch has fewer samples than sub-batches, its last
+    sub-batches are empty, with weight 0.
+
+    Args:
+        num_samples: number of samples ``N``, at least 1
+        batch_size: samples per batch; the last batch may be smaller
+        sub_batch_size: samples per sub-batch, the last one shorter; or give ``sub_batches``
+        sub_batches: sub-batches per batch, whose sizes differ by at most one
+        shuffle: draw a random order, the default, as the paper does
+        generator: source of the order; torch's global one by default
 
     >>> partition = Partition(10, 6, sub_batches=2, shuffle=False)
     >>> [[part.tolist() for part in batch] for batch in partition.batches()]
@@ -31,7 +44,7 @@ class Partition:
 
     def __init__(
         self,
-        samples: int,
+        num_samples: int,
         batch_size: int,
         *,
         sub_batch_size: int | None = None,
@@ -39,9 +52,9 @@ class Partition:
         shuffle: bool = True,
         generator: torch.Generator | None = None,
     ) -> None:
-        require_positive("samples", samples)
+        require_positive("num_samples", num_samples)
         require_positive("batch_size", batch_size)
-        batch_size = min(batch_size, samples)
+        batch_size = min(batch_size, num_samples)
         if (sub_batch_size is None) == (sub_batches is None):
             raise ValueError(
                 "give exactly one of sub_batch_size and sub_batches, "
@@ -61,7 +74,11 @@ class Partition:
             _require_enough(sub_batches, batch_size)
             count = sub_batches
 
-        order = torch.randperm(samples, generator=generator) if shuffle else torch.arange(samples)
+        order = (
+            torch.randperm(num_samples, generator=generator)
+            if shuffle
+            else torch.arange(num_samples)
+        )
         self._batches: list[list[Tensor]] = []
         for batch in torch.split(order, batch_size):
             if sub_batch_size is None:
@@ -73,12 +90,12 @@ class Partition:
 
         sizes = torch.tensor([[len(part) for part in parts] for parts in self._batches])
         #: ``α_bs = |N_bs|/N``, one row per batch
-        self.alpha_bs = sizes.double() / samples
+        self.alpha_bs = sizes.double() / num_samples
         #: ``α_s = Σ_b α_bs``
-        self.alpha_s = sizes.sum(0).double() / samples
+        self.alpha_s = sizes.sum(0).double() / num_samples
 
     def batches(self) -> Iterator[list[Tensor]]:
-        """For each batch a list of index tensors, one per sub-batch."""
+        """Yield for each batch a list of index tensors, one per sub-batch."""
         for parts in self._batches:
             yield list(parts)
 
@@ -87,10 +104,14 @@ class Partition:
 
 
 def split(batch: Any, sub_batches: int) -> list[Any]:
-    """Cut any nest of tensors, mappings, tuples and lists into ``sub_batches`` nests along dim 0.
+    """Split a nested structure of tensors into ``sub_batches`` structures along dim 0.
 
-    Tensors of at least one dimension are cut into parts whose sizes differ by at most one; anything
-    else in the nest (a number, a string, ``None``, a zero-dimensional tensor) goes into every part.
+    Tensors of at least one dimension are split into parts whose sizes differ by at most one;
+    anything else (a number, a string, ``None``, a zero-dimensional tensor) goes into every part.
+
+    Args:
+        batch: tensors in any nesting of mappings, tuples and lists, all of one length
+        sub_batches: number of parts, at least 1 and at most the number of samples
 
     >>> x, y = torch.arange(5), torch.zeros(5, 2)
     >>> [part["x"].tolist() for part in split({"x": x, "y": (y, "name")}, 2)]
@@ -100,7 +121,7 @@ def split(batch: Any, sub_batches: int) -> list[Any]:
     sizes = set(_sample_counts(batch))
     if len(sizes) != 1:
         raise ValueError(
-            "batch must hold tensors that agree in their first dimension, "
+            "batch must contain tensors that agree in their first dimension, "
             f"got the sizes {sorted(sizes)}"
         )
     _require_enough(sub_batches, sizes.pop())
@@ -133,11 +154,6 @@ def _part(nest: Any, index: int, count: int) -> Any:
         is_namedtuple = hasattr(nest, "_fields")
         return type(nest)(*parts) if is_namedtuple else type(nest)(parts)
     return nest
-
-
-def require_positive(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
 def _require_enough(sub_batches: int, samples: int) -> None:

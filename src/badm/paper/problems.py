@@ -1,4 +1,4 @@
-"""Smooth problems with per-sample losses and the constants a convergence theorem asks of them."""
+"""Smooth problems with per-sample losses and the constants the convergence theorem needs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+__all__ = ["LeastSquares", "LogisticRegression", "Minimum"]
+
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
     """The infimum ``F*`` of a problem, or a number below it.
 
-    ``point`` is where it is attained; ``None`` says that no minimiser was found and ``value`` is
-    only a lower bound, which keeps a bound that rests on it true and makes it looser.
+    ``point`` is where it is attained; ``None`` means that no minimiser was found and ``value`` is
+    only a lower bound. Bounds computed from it are then still true, but looser.
 
     >>> LeastSquares(torch.eye(2), torch.tensor([1.0, 0.0])).minimum.value
     0.0
@@ -54,12 +56,12 @@ class _LinearModel:
         raise NotImplementedError
 
     def loss(self, w: Tensor, index: Tensor | None = None) -> Tensor:
-        """The mean loss over the samples ``index`` (all of them by default)."""
+        """Return the mean loss over the samples ``index`` (all of them by default)."""
         a, y = self._rows(index)
         return self._phi(a @ w, y).mean() + 0.5 * self.l2 * w.dot(w)
 
     def gradient(self, w: Tensor, index: Tensor | None = None) -> Tensor:
-        """The gradient of ``loss``."""
+        """Return the gradient of ``loss``."""
         a, y = self._rows(index)
         return a.T @ self._slope(a @ w, y) / len(y) + self.l2 * w
 
@@ -70,7 +72,7 @@ class _LinearModel:
 
     @cached_property
     def _svd(self) -> tuple[Tensor, Tensor, Tensor]:
-        """``features = U diag(s) Vᵀ`` without the singular values that are rounding."""
+        """``features = U diag(s) Vᵀ`` without singular values at the level of rounding."""
         u, s, vt = torch.linalg.svd(self.features, full_matrices=False)
         kept = s > s.max() * torch.finfo(s.dtype).eps * max(self.features.shape)
         return u[:, kept], s[kept], vt[kept].T
@@ -81,7 +83,7 @@ class _LinearModel:
         return self.features[index], self.targets[index]
 
     def difference(self, part: Tensor, whole: Tensor, points: Tensor) -> Tensor:
-        """``∇F_whole − ∇F_part`` at every row of ``points``; the regulariser cancels."""
+        """Return ``∇F_whole − ∇F_part`` at every row of ``points``; the regulariser cancels."""
         slopes = self._slope(points @ self.features.T, self.targets)
         return (_contrast(part, whole, self.targets) * slopes) @ self.features
 
@@ -112,7 +114,7 @@ class LeastSquares(_LinearModel):
         return Minimum(float(self.loss(point)), point)
 
     def gap(self, part: Tensor, whole: Tensor, center: Tensor, radius: float) -> float:
-        """A bound on ``‖∇F_whole − ∇F_part‖`` over the ball; the difference is affine in ``w``."""
+        """Bound ``‖∇F_whole − ∇F_part‖`` over the ball; the difference is affine in ``w``."""
         at_center = self.difference(part, whole, center).norm()
         hessian = (self.features.T * _contrast(part, whole, self.targets)) @ self.features
         return float(at_center + radius * torch.linalg.matrix_norm(hessian, 2))
@@ -145,7 +147,7 @@ class LogisticRegression(_LinearModel):
 
     @cached_property
     def minimum(self) -> Minimum:
-        """``F*`` by Newton's method; 0, below every loss, where the data leave no minimiser."""
+        """``F*`` by Newton's method; 0, below every loss, where there is no minimiser."""
         samples, dimensions = self.features.shape
         w = self.features.new_zeros(dimensions)
         for _ in range(100):
@@ -158,11 +160,11 @@ class LogisticRegression(_LinearModel):
             gradient, value = self.gradient(w), self.loss(w)
             direction = torch.linalg.pinv(hessian, hermitian=True) @ gradient
             decrement = gradient.dot(direction)
-            if decrement <= 1e-14 * value:  # near F* it is twice the loss left to lose
+            if decrement <= 1e-14 * value:  # near F* it is twice the remaining loss
                 u = self._svd[0]
                 flat = torch.linalg.eigvalsh((u.T * (p * (1 - p))) @ u)[:1] < 1e-10
                 if self.l2 == 0 and flat.any():
-                    break  # some samples separated: w is on its way to infinity
+                    break  # some samples are separated: w diverges
                 return Minimum(float(value), w)
             while self.loss(w - direction) > value - decrement / 4 and decrement > 1e-20 * value:
                 direction, decrement = direction / 2, decrement / 2
@@ -170,7 +172,7 @@ class LogisticRegression(_LinearModel):
         return Minimum(0.0, None)
 
     def gap(self, part: Tensor, whole: Tensor, center: Tensor, radius: float) -> float:
-        """A bound on ``‖∇F_whole − ∇F_part‖`` over all ``w``: every probability is ½ ± ½."""
+        """Bound ``‖∇F_whole − ∇F_part‖`` over all ``w``: every probability is ½ ± ½."""
         at_half = self.difference(part, whole, torch.zeros_like(center)).norm()
         rows = _contrast(part, whole, self.targets)[:, None] * self.features
         spread = min(rows.norm(dim=1).sum(), torch.linalg.matrix_norm(rows, 2) * len(whole) ** 0.5)
@@ -178,7 +180,7 @@ class LogisticRegression(_LinearModel):
 
 
 def _contrast(part: Tensor, whole: Tensor, like: Tensor) -> Tensor:
-    """Weights ``c`` with ``Σ cᵢ∇fᵢ = ∇F_whole − ∇F_part``, exactly 0 when the two sets are one."""
+    """Return weights ``c`` with ``Σ cᵢ∇fᵢ = ∇F_whole − ∇F_part``, exactly 0 for equal sets."""
     c = torch.zeros_like(like)
     c[whole] = 1 / len(whole)
     c[part] -= 1 / len(part)

@@ -1,8 +1,8 @@
-"""The theorem of the BADM paper checked on a run: descent of the Lagrangian, and its rate.
+"""Check the theorem of the BADM paper on a run: descent of the Lagrangian, and its rate.
 
-``Certificate.of`` runs Algorithm 1 on a smooth problem and measures, at every iteration ``k``, both
-sides of the two inequalities the paper states for ``σ ≥ 5·max(η, ρ)``. ``docs/theory.md`` proves
-them and says where each index comes from.
+``Certificate.measure`` runs Algorithm 1 on a smooth problem and measures, at every iteration ``k``,
+both sides of the two inequalities the paper states for ``σ ≥ 5·max(η, ρ)``. ``docs/theory.md``
+proves them and explains each index.
 """
 
 from __future__ import annotations
@@ -26,17 +26,21 @@ Start = Literal["gradient", "zero"]
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """Both sides of the descent inequality and of the rate bound, measured on a run of Algorithm 1.
+    """Compare both sides of the theorem's two inequalities on a run of Algorithm 1.
 
-    ``z^k`` is the global point where iteration ``k`` takes its gradients, ``z_s^k`` and ``v_s^k``
-    are what its local and dual steps make of it. The measured tensors have an entry for each
-    ``k = 0 … K``, those derived from them (``change``, ``allowed``, ``slack``, ``best``, ``bound``)
-    for each ``k = 1 … K``.
+    ``z^k`` is the global point where iteration ``k`` takes its gradients; ``z_s^k`` and ``v_s^k``
+    are the results of its local and dual steps:
+
+        L^k − L^{k−1} ≤ δ/(2σ) − (σ/10) Σ_s α_s (‖z_s^k − z^k‖² + ‖z^k − z^{k−1}‖²)      descent
+        min_{j≤k} ‖∇F(z^j)‖² ≤ 12δ + 24σ(L⁰ − F*)/k                                        rate
+
+    :meth:`measure` makes one. The measured tensors have an entry for each ``k = 0 … K``, those
+    derived from them (``change``, ``allowed``, ``slack``, ``best``, ``bound``) for ``k = 1 … K``.
 
     >>> data = torch.Generator().manual_seed(0)
     >>> a, y = torch.randn(24, 3, generator=data), torch.randn(24, generator=data)
     >>> split = Partition(24, 24, sub_batches=4, generator=data)
-    >>> certificate = Certificate.of(LeastSquares(a, y), split, rho=1.0, steps=50)
+    >>> certificate = Certificate.measure(LeastSquares(a, y), split, rho=1.0, steps=50)
     >>> certificate.covered, certificate.holds, certificate.delta
     (True, True, 0.0)
     >>> bool((certificate.slack > 0).all() and (certificate.best < certificate.bound).all())
@@ -48,9 +52,9 @@ class Certificate:
     start: Start
     eta: float
     delta: float
-    """A bound on ``100·sup ‖∇F_s(w) − ∇F_bs(w)‖²`` over a ball that contains every ``z^k``."""
+    """Bound on ``100·sup ‖∇F_s(w) − ∇F_bs(w)‖²`` over a ball that contains every ``z^k``."""
     delta_visited: float
-    """The same at the visited points ``z^k`` alone: all that the proof needs."""
+    """The same at the visited points ``z^k`` only: all that the proof needs."""
     minimum: Minimum
     lagrangian: Tensor
     """``L^k``"""
@@ -62,7 +66,7 @@ class Certificate:
     """``‖∇F(z^k)‖²``"""
 
     @classmethod
-    def of(
+    def measure(
         cls,
         problem: Problem,
         partition: Partition,
@@ -73,11 +77,17 @@ class Certificate:
         start: Start = "gradient",
         point: Tensor | None = None,
     ) -> Certificate:
-        """Run ``steps`` iterations from ``point`` (the origin by default), batch after batch.
+        """Run Algorithm 1 on a problem and measure both inequalities at every iteration.
 
-        ``sigma`` is ``5·max(η, ρ)`` unless given, the least the theorem takes. ``start`` sets the
-        duals: ``"gradient"`` at ``−∇F_s(z⁰)``, which the theorem covers from ``k = 1``; ``"zero"``,
-        as an optimizer would, which it covers from ``k = 2``.
+        Args:
+            problem: a smooth problem with known constants ``η`` and ``F*``
+            partition: batches and sub-batches of its samples; none may be empty
+            rho: proximal weight ``ρ`` > 0
+            sigma: penalty ``σ`` > 0; by default ``5·max(η, ρ)``, the smallest the theorem allows
+            steps: number of iterations, batch after batch, at least 1
+            start: initial duals: ``"gradient"`` is ``−∇F_s(z⁰)``, covered from ``k = 1``;
+                ``"zero"``, as in an optimizer, is covered from ``k = 2``
+            point: initial global point; the origin by default
         """
         sigma = 5 * max(problem.eta, rho) if sigma is None else sigma
         batches = list(partition.batches())
@@ -110,7 +120,7 @@ class Certificate:
 
         points = torch.stack(visited)
         distance = (points - points[0]).norm(dim=1)
-        finite = distance.isfinite()  # a run the theorem does not cover may diverge
+        finite = distance.isfinite()  # a run that the theorem does not cover may diverge
         radius = float(distance[finite].max())
         pairs = [(part, wholes[s]) for batch in batches for s, part in enumerate(batch)]
         gaps = [problem.gap(*pair, points[0], radius) for pair in pairs]
@@ -131,12 +141,12 @@ class Certificate:
 
     @property
     def threshold(self) -> float:
-        """``5·max(η, ρ)``, the least penalty that the theorem takes."""
+        """The smallest penalty that the theorem covers, ``5·max(η, ρ)``."""
         return 5 * max(self.eta, self.rho)
 
     @property
     def covered(self) -> bool:
-        """Whether the theorem says anything about this run: ``σ ≥ 5·max(η, ρ)``."""
+        """Whether the theorem covers this run: ``σ ≥ 5·max(η, ρ)``."""
         return self.sigma >= self.threshold
 
     @property
@@ -191,7 +201,7 @@ class Certificate:
 
     @property
     def verdict(self) -> str:
-        """What was found, as a sentence or two."""
+        """The result in a sentence or two."""
         steps, failed = len(self.change), self.violations
         reach = f"5·max(η, ρ) = {self.threshold:.4g}"
         if failed:
@@ -207,7 +217,7 @@ class Certificate:
             sentence = (
                 f"not covered: σ = {self.sigma:.4g} < {reach} "
                 f"(η = {self.eta:.4g}, ρ = {self.rho:.4g}); "
-                f"{found}{'' if failed else ' all the same'}."
+                f"{found}{'' if failed else ' nevertheless'}."
             )
         if self.start == "zero":
             sentence += (
@@ -235,8 +245,8 @@ def _check(
     sizes = [len(part) for batch in batches for part in batch]
     if sum(sizes) != len(problem.targets):
         raise ValueError(
-            f"partition must divide the {len(problem.targets)} samples of the problem, "
+            f"partition must split the {len(problem.targets)} samples of the problem, "
             f"got {sum(sizes)}"
         )
     if min(sizes) == 0:
-        raise ValueError("partition must leave no sub-batch empty, got one with 0 samples")
+        raise ValueError("partition must not have empty sub-batches, got one with 0 samples")

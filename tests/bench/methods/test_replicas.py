@@ -211,7 +211,7 @@ def test_after_a_kill_of_any_rank_the_run_goes_on_bitwise_equal(
         (tickets / f"{victim}-{step}").touch()
         results = on_ranks(2, train_killer, broken, str(tickets), method)
         assert "-9" in str(results[victim])
-        with pytest.raises(RankLostError, match=f"rank {victim} gave no sign of life"):
+        with pytest.raises(RankLostError, match=f"rank {victim} sent no heartbeat"):
             raise results[1 - victim]
     parts = [p.name.rpartition(".checkpoint")[2] for p in Path(broken).glob("*/*.checkpoint*")]
     assert sorted(parts) == ["", ".rank1.step36"]

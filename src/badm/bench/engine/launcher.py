@@ -28,8 +28,9 @@ from badm.bench.method import Method
 from badm.bench.records.runs import NAN, Run, RunConfig, RunStore
 from badm.bench.task import Scale
 from badm.distributed.ranks import RankLostError
-from badm.lifetime import how_it_ended, variables
-from badm.stopping import Wish
+from badm.processes.exit_status import describe_exit
+from badm.processes.parent_death import child_environment
+from badm.processes.signals import StopRequest
 
 RESTARTS = 1  # of all ranks, from the last checkpoint, if one of them dies
 POLL_SECONDS = 0.5  # between two looks at how far the ranks are
@@ -116,9 +117,15 @@ def _launch(
     config, scratch = arguments.config, Path(arguments.scratch)
     output_file, killed_file = scratch / "output", scratch / "killed"
     command = [
-        *(sys.executable, "-m", "badm.lifetime", "badm.bench.engine.torchrun", str(killed_file)),
+        *(
+            sys.executable,
+            "-m",
+            "badm.processes.parent_death",
+            "badm.bench.engine.torchrun",
+            str(killed_file),
+        ),
         *("--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={RESTARTS}"),
-        *("-m", "badm.lifetime", "badm.bench.engine.launcher", arguments.to_json()),
+        *("-m", "badm.processes.parent_death", "badm.bench.engine.launcher", arguments.to_json()),
     ]
     with output_file.open("wb") as output:
         process = subprocess.Popen(
@@ -128,7 +135,7 @@ def _launch(
             stderr=output,
             start_new_session=True,
             cwd=here,  # the code of the task does from there what it does here
-            env=variables(),
+            env=child_environment(),
         )
         try:
             while process.poll() is None:
@@ -163,7 +170,7 @@ def _ended(config: RunConfig, store: RunStore) -> bool:
 def _why(code: int, output_file: Path, killed_file: Path) -> str:
     """Which of them was killed and how; if none was, the last that they said."""
     if code < 0:
-        return f"torchrun was {how_it_ended(code)}"
+        return f"torchrun was {describe_exit(code)}"
     if killed_file.exists():
         return killed_file.read_text(encoding="utf-8")
     return "\n" + output_file.read_text(encoding="utf-8", errors="replace")[-OUTPUT_TAIL:]
@@ -185,15 +192,15 @@ def _report_progress(config: RunConfig, store: RunStore, options: RunOptions) ->
 def _run_rank(arguments: RankArguments) -> None:
     arguments.machine.prepare()
     config = arguments.config
-    wish = Wish(arguments.stop_file.exists)
+    stop_request = StopRequest(arguments.stop_file.exists)
 
     @contextmanager
     def hold() -> Iterator[None]:
-        with wish.held():
+        with stop_request.defer():
             arguments.started_file.touch()
             yield
 
-    options = RunOptions(**arguments.options, should_stop=wish.asked, hold=hold)
+    options = RunOptions(**arguments.options, should_stop=stop_request.requested, hold=hold)
     found, method = tasks.find(arguments.source, arguments.scale), methods.find(config.method)
     found.confirm(config)
     store = RunStore(arguments.folder)

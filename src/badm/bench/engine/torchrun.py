@@ -9,7 +9,7 @@ from pathlib import Path
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun
 
-from badm.lifetime import how_it_ended
+from badm.processes.exit_status import describe_exit
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
         torchrun(arguments)
     except ChildFailedError as error:
         killed = [
-            f"rank {rank} was {how_it_ended(failure.exitcode)}"
+            f"rank {rank} was {describe_exit(failure.exitcode)}"
             for rank, failure in error.failures.items()
             # torchrun itself ends the others with SIGTERM.
             if failure.exitcode < 0 and -failure.exitcode != signal.SIGTERM

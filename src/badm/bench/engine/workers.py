@@ -20,8 +20,15 @@ from badm.bench.engine.streams import leave_to_the_parent
 from badm.bench.errors import StoreError, TaskError
 from badm.bench.records.runs import RunConfig, RunStore
 from badm.bench.task import Scale
-from badm.lifetime import end_with_parent, how_it_ended
-from badm.stopping import Stopped, Wish, asked, held, signals
+from badm.processes.exit_status import describe_exit
+from badm.processes.parent_death import exit_with_parent
+from badm.processes.signals import (
+    Stopped,
+    StopRequest,
+    defer_stop,
+    handle_signals,
+    stop_requested,
+)
 
 REPORT_SECONDS = 0.1  # between two words of a worker on how far it is
 SHUTDOWN_SECONDS = 15.0  # for workers to write their checkpoints when asked to stop
@@ -187,7 +194,7 @@ class _Worker:
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
-        return how_it_ended(self.process.exitcode or 0)
+        return describe_exit(self.process.exitcode or 0)
 
 
 @contextmanager
@@ -214,11 +221,11 @@ def _worker_main(
     """The life of a worker: a job, a run, a word; until the pipe is closed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    end_with_parent(parent.pid)
+    exit_with_parent(parent.pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent that decides
     leave_to_the_parent()
     try:
-        with signals([signal.SIGTERM]):
+        with handle_signals([signal.SIGTERM]):
             _do_jobs(pipe, folder, machine, options, stopping)
     except Stopped:  # with a checkpoint, if there was a run: now the signal may do what it does
         signal.raise_signal(signal.SIGTERM)
@@ -254,14 +261,14 @@ def _job_runner(
 
     machine.prepare()
     found: dict[tuple[str, Scale], tasks.FoundTask] = {}
-    wish = Wish(lambda: bool(stopping.value))
+    stop_request = StopRequest(lambda: bool(stopping.value))
 
     def stop() -> bool:
-        return asked() or wish.asked()
+        return stop_requested() or stop_request.requested()
 
     @contextmanager
     def hold() -> Iterator[None]:
-        with held(), wish.held():
+        with defer_stop(), stop_request.defer():
             yield
 
     def do(job: Job, pipe: Connection[Any, Any]) -> tuple[str, Any]:
@@ -289,7 +296,7 @@ def _job_runner(
             method = methods.find(job.config.method)
             run_or_launch(found[where], job.config, method, store, own, machine)
         except Interrupted:
-            if asked():  # it is this process that is to end
+            if stop_requested():  # it is this process that is to end
                 raise Stopped from None
             return "interrupted", Interrupted()
         except RankLostError as error:

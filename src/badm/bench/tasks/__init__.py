@@ -32,7 +32,7 @@ from badm.bench.tasks.masked_language import TASKS as MASKED_LANGUAGE_TASKS
 from badm.bench.tasks.mnist_mlp import FashionMlp, FashionMlpSigmoid, MnistMlp, MnistMlpSigmoid
 from badm.bench.tasks.node_classification import TASKS as NODE_TASKS
 from badm.bench.tasks.text_classification import TextClassification
-from badm.stopping import by_signal
+from badm.processes.signals import raised_by_signal
 
 TASKS: dict[str, Callable[[Scale], Task]] = {
     "digits": Digits,
@@ -214,7 +214,7 @@ def _find_in_file(path: Path, wanted: str, scale: Scale, folder: Path) -> FoundT
     try:
         task = chosen[0](scale)
     except BaseException as error:
-        if by_signal(error):
+        if raised_by_signal(error):
             raise
         raise TaskError(
             f"{path}: {chosen[0].__name__}({scale!r}) raised {described(error)} "
@@ -225,7 +225,7 @@ def _find_in_file(path: Path, wanted: str, scale: Scale, folder: Path) -> FoundT
     except ValueError as error:
         raise TaskError(f"{path}: {error}") from None
     except BaseException as error:  # a fact that is a property, and that raises
-        if by_signal(error):
+        if raised_by_signal(error):
             raise
         raise TaskError(
             f"{path}: {described(error)} ({error_location(error, str(file))})"
@@ -253,7 +253,7 @@ def _module(path: Path, file: Path, content: bytes) -> tuple[ModuleType, str]:
             exec(compile(neighbours.content, str(file), "exec", dont_inherit=True), vars(module))
     except BaseException as error:
         del sys.modules[name]
-        if by_signal(error):
+        if raised_by_signal(error):
             raise
         in_it = any(f.filename == str(file) for f in traceback.extract_tb(error.__traceback__))
         where = (

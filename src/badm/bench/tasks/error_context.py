@@ -12,7 +12,7 @@ from badm.bench.errors import MethodError, TaskError, error_location
 from badm.bench.method import CannotTrain
 from badm.bench.task import Task
 from badm.distributed.ranks import RankLostError
-from badm.stopping import by_signal
+from badm.processes.signals import raised_by_signal
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def task_errors(task: Task, what: str) -> Iterator[None]:
     except MissingData as error:  # nobody's fault, and the message says what to do
         raise TaskError(f"task {task.name}: {error}") from None
     except BaseException as error:  # sys.exit() too: it would end the command without a result
-        if by_signal(error):
+        if raised_by_signal(error):
             raise
         raise TaskError(
             f"task {task.name}: {what} raised {described(error)} "
@@ -48,7 +48,7 @@ def method_errors() -> Iterator[None]:
     except (TaskError, CannotTrain, RankLostError):  # the last is nobody's fault
         raise
     except BaseException as error:
-        if by_signal(error):
+        if raised_by_signal(error):
             raise
         raise MethodError(f"{described(error)} ({error_location(error)})") from error
 

@@ -1,0 +1,1 @@
+"""Internal: how the processes of the commands start, stop and end. Imports no torch."""
