@@ -126,7 +126,7 @@ def test_after_ctrl_c_the_same_command_ends_with_the_same_numbers(
     broken.gate.unlink()
     code, out, err = broken.ended()
     assert (code, out) == (130, "")
-    assert err.strip() == "badm: interrupted; the same command goes on from here"
+    assert err.strip() == "badm: interrupted; run the same command to resume"
     wait_for(broken.workers_are_gone)
     code, out, _ = Started(tmp_path, *COMPARED, "--jobs", "1", "--json").ended()
     assert code == 0
@@ -209,7 +209,7 @@ def test_two_machines_with_one_study_do_every_trial_once(tmp_path: Path, unbroke
         (("compare", QUICK, "-m", "adm,sgd"), "there is no method 'adm'"),
         (("compare", QUICK, "-m", "x*"), "there is no method 'x*'"),
         (("compare", QUICK, "-m", ","), "must name at least one method"),
-        (("compare", QUICK, "-m", "sgd", "--reference", "adam"), "--reference must be one of sgd"),
+        (("compare", QUICK, "-m", "sgd", "--reference", "adam"), "reference must be one of sgd"),
         (("compare", QUICK, "--trials", "0"), "'--trials'"),
         (("compare", QUICK, "--seeds", "-1"), "'--seeds'"),
         (("compare", QUICK, "--steps", "-5"), "'--steps'"),

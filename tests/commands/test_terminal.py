@@ -16,15 +16,16 @@ from rich.console import Console
 
 from badm import cli
 from badm.bench.compare.method_on_task import MethodOnTask
+from badm.bench.compare.progress import ProgressDisplay
+from badm.bench.compare.tuning import trial_table
 from badm.bench.engine.workers import Job, RunProgress
 from badm.bench.records.comparisons import Trial
 from badm.bench.records.plans import MethodRecord
 from badm.bench.records.runs import RunConfig
+from badm.bench.report.result import Report
+from badm.bench.report.terminal import console
 from badm.bench.task import Score
 from badm.commands.compare import show
-from badm.commands.progress import ProgressDisplay
-from badm.commands.terminal import console
-from badm.commands.tune import trial_table
 from tests.helpers.comparisons import comparison
 
 MARKUP = "made [/b] of [red]paint[/red] :smile: [link=x]"
@@ -53,7 +54,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, bytes, 
 
 def test_remarks_and_paths_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     made = replace(comparison(tasks=1, methods=3), notes=[MARKUP], summary=[MARKUP])
-    show(made, [Path("runs[old].md")], as_json=False, quiet=False)
+    show(Report(made), [Path("runs[old].md")], as_json=False, quiet=False)
     out = capsys.readouterr().out
     assert out.count(MARKUP) == 2
     assert out.endswith("written: runs[old].md\n")

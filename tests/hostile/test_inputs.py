@@ -15,11 +15,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from badm import cli
+from badm.bench.compare.choices import method_names
 from badm.bench.compare.protocol import ComparisonRunner
 from badm.bench.errors import ProtocolError
 from badm.bench.records.plans import Plan, read_record
 from badm.bench.records.runs import RunStore
-from badm.commands.options import parse_methods
 
 # A task of milliseconds; cases change a line of it.
 TASK = """
@@ -163,7 +163,7 @@ def test_a_value_that_cannot_be_is_a_usage_error_before_any_work(
 
 
 def test_a_method_named_twice_counts_once() -> None:
-    assert parse_methods("adam,adam, sgd,sg*,adam") == ("adam", "sgd", "sgd-momentum", "sgd-sigma")
+    assert method_names("adam,adam, sgd,sg*,adam") == ("adam", "sgd", "sgd-momentum", "sgd-sigma")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 import pytest
 import torch
-import typer
 from PIL import Image
 from rich.console import Console
 from sqlalchemy import create_engine, text
@@ -54,10 +53,13 @@ from badm.bench.records.plans import (
 )
 from badm.bench.records.runs import RunConfig, RunStore, TrajectoryPoint, header, json_line
 from badm.bench.records.runs import RunResult as Ended
-from badm.bench.report import console_table, draw_figures, markdown, write_page
+from badm.bench.report import page
+from badm.bench.report.figures import draw_figures
+from badm.bench.report.page import write_page
+from badm.bench.report.saving import save
+from badm.bench.report.text import console_table, markdown
 from badm.bench.tasks.scores import image_grids
 from badm.cli import application
-from badm.commands.output_files import write_outputs
 from tests.helpers import ROOT
 
 PLAN = Plan(("toy",), ("sgd", "adam"), trials=2, seeds=1, reference="sgd")
@@ -157,7 +159,7 @@ def reported(store: RunStore, folder: Path) -> tuple[Comparison, str]:
 @pytest.fixture(autouse=True)
 def quick_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without five megabytes of Plotly, on a disk that is not waited for."""
-    monkeypatch.setattr("badm.bench.report.page.get_plotlyjs", lambda: "")
+    monkeypatch.setattr(page, "get_plotlyjs", lambda: "")
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
@@ -744,17 +746,16 @@ def files_of_at_most(size: int) -> Iterator[None]:
 @pytest.mark.parametrize("size", [0, 600])
 @pytest.mark.parametrize("name", ["x.html", "x.md", "x.json", "figures"])
 def test_on_a_full_disk_the_earlier_report_remains(
-    store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, size: int
+    store: RunStore, tmp_path: Path, name: str, size: int
 ) -> None:
     made = summarise(record(), store)
     path = tmp_path / name
     kept = path / "toy-score.png" if name == "figures" else path
     kept.parent.mkdir(exist_ok=True)
     kept.write_text("the report of yesterday")
-    with files_of_at_most(size), pytest.raises(typer.Exit) as ended:
-        write_outputs(made, [path])
-    assert ended.value.exit_code == 4
-    assert capsys.readouterr().err == f"badm: cannot write {path}: file too large\n"
+    with files_of_at_most(size), pytest.raises(StoreError) as ended:
+        save(made, path)
+    assert str(ended.value) == f"cannot write {path}: file too large"
     assert kept.read_text() == "the report of yesterday"
     assert not list(tmp_path.rglob("*.part*"))
 

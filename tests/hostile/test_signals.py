@@ -555,6 +555,7 @@ UNTIL_A_SIGNAL = "step == 3 and wait_for_a_signal('loss')"
 STOPPING = (
     "badm: stopping after this step and saving a checkpoint; press Ctrl-C again to stop now\n"
 )
+RESUME = "badm: interrupted; run the same command to resume"
 
 
 def weights(folder: Path) -> dict[str, str]:
@@ -623,7 +624,7 @@ def test_a_signal_while_a_task_has_not_begun_to_train_ends_the_run(
     started.send(number)
     code, out, err = started.ended()
     assert (code, out) == (128 + number, "")
-    assert err == "badm: interrupted; the same command goes on from here\n"
+    assert err == f"{RESUME}\n"
 
 
 @linux
@@ -637,7 +638,7 @@ def test_the_first_signal_finishes_the_step_and_writes_a_checkpoint(
     started.send(number)
     code, out, err = started.ended()
     assert (code, out) == (128 + number, "")
-    assert err == STOPPING + "badm: interrupted; the same command goes on from its checkpoint\n"
+    assert err == STOPPING + f"{RESUME} from its checkpoint\n"
     assert list(tmp_path.glob("runs/unruly/*.checkpoint"))
     again = Command(tmp_path, "run", *RUN, loss="say('step')")
     assert again.ended()[0] == 0
@@ -653,7 +654,7 @@ def test_the_second_signal_does_not_wait_for_the_step(tmp_path: Path) -> None:
     started.send_until_ended(signal.SIGINT)
     code, out, err = started.ended()
     assert (code, out) == (130, "")
-    assert err == STOPPING + "badm: interrupted; the same command goes on from here\n"
+    assert err == STOPPING + f"{RESUME}\n"
 
 
 @linux
@@ -682,7 +683,7 @@ def test_replicas_write_a_checkpoint_when_a_signal_comes(
     started.gate.unlink()
     code, out, err = started.ended()
     assert (code, out) == (143, "")
-    assert err == STOPPING + "badm: interrupted; the same command goes on from its checkpoint\n"
+    assert err == STOPPING + f"{RESUME} from its checkpoint\n"
     started.wait_until_all_are_gone()
     assert not list(tmp_path.glob("badm-*"))
     assert Command(tmp_path, "run", *REPLICAS).ended()[0] == 0
@@ -754,7 +755,7 @@ def test_workers_write_checkpoints_when_a_signal_comes(
     started.gate.unlink()
     code, out, err = started.ended()
     assert (code, out) == (143, "")
-    assert err == "badm: interrupted; the same command goes on from here\n"
+    assert err == f"{RESUME}\n"
     started.wait_until_all_are_gone()
     assert len(list(tmp_path.glob("runs/unruly/*.checkpoint"))) == 2
     assert Command(tmp_path, "compare", *COMPARE).ended()[0] == 0

@@ -1,7 +1,23 @@
 """The evaluation: which method trains a task best, measured fairly."""
 
+from badm.bench.compare import compare, tune
 from badm.bench.method import Choice, Method, Range
 from badm.bench.paper import Paper
+from badm.bench.report import report
+from badm.bench.reproduce import reproduce
 from badm.bench.task import Player, Score, Splits, Task
 
-__all__ = ["Choice", "Method", "Paper", "Player", "Range", "Score", "Splits", "Task"]
+__all__ = [
+    "Choice",
+    "Method",
+    "Paper",
+    "Player",
+    "Range",
+    "Score",
+    "Splits",
+    "Task",
+    "compare",
+    "report",
+    "reproduce",
+    "tune",
+]

@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from badm.bench.files import os_error_reason
+from badm.bench.report.terminal import console
 from badm.commands.certificate_plot import FORMATS, draw
 from badm.commands.exit_codes import STORE_FAILED, exit_with
 from badm.commands.paper_settings import study
-from badm.commands.terminal import console
 from badm.paper.partition import Partition
 from badm.paper.theory import Certificate, LeastSquares, LogisticRegression, Problem
 

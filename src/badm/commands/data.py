@@ -25,8 +25,8 @@ from badm.bench.data import (
     verified_against,
     verify,
 )
+from badm.bench.report.terminal import console, text_column, visible
 from badm.bench.tasks import by_dataset
-from badm.commands.terminal import console, text_column, visible
 
 GOOD, WRONG, UNUSABLE, MISSING = 0, 1, 2, 3
 SHOWN = 10  # problems of one dataset that are printed; --json has them all

@@ -10,9 +10,10 @@ import typer
 from badm.bench.errors import ProtocolError, StoreError, TaskError, error_location
 from badm.bench.files import os_error_reason
 from badm.bench.methods import UnknownMethod
+from badm.bench.report.terminal import visible
 from badm.bench.tasks import UnknownTask
 from badm.bench.tasks.error_context import described
-from badm.commands.terminal import discard_output, spell_out, visible
+from badm.commands.output_streams import discard_output, spell_out
 from badm.distributed.ranks import RankLostError
 from badm.processes import signals
 
@@ -33,7 +34,7 @@ def exit_on_error() -> Iterator[None]:
     except StoreError as error:
         exit_with(str(error), STORE_FAILED)
     except KeyboardInterrupt:
-        exit_with("interrupted; the same command goes on from here", signals.exit_code())
+        exit_with("interrupted; run the same command to resume", signals.exit_code())
     except SystemExit as error:  # no command raises it: a task has, where nobody asked it to work
         exit_with(f"the code of a task raised {described(error)} ({error_location(error)})", FAILED)
 

@@ -8,9 +8,9 @@ from rich.table import Table
 from badm.bench.method import Range
 from badm.bench.methods import METHODS
 from badm.bench.methods.replicas import MODE_SEPARATOR, MODES
+from badm.bench.report.terminal import console
 from badm.bench.tasks import TASKS
 from badm.commands.options import AsJson
-from badm.commands.terminal import console
 
 app = typer.Typer(help="List tasks and methods.", no_args_is_help=True)
 

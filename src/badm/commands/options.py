@@ -1,21 +1,34 @@
 """Options that several commands have, and what they turn into."""
 
+import inspect
 import json
 import math
-from fnmatch import fnmatchcase
+from collections.abc import Callable
 from pathlib import Path
 from reprlib import repr as short
 from typing import Annotated, Any
 
 import typer
 
-from badm.bench.engine.environment import available_cores
+from badm.bench.engine.options import AUTO, DEVICES
 from badm.bench.engine.training import SCHEDULES
 from badm.bench.method import Method, Setting
-from badm.bench.methods import METHODS
-from badm.bench.methods import find as find_method
+from badm.bench.report.saving import OUTPUT_FORMS, check_output
 from badm.bench.task import MOST, SCALES
-from badm.commands.output_files import OUTPUT_FORMS
+from badm.processes import signals
+
+
+def defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """The defaults of the function that a command calls, which are the command's own."""
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in parameters if one.default is not one.empty}
+
+
+def import_comparisons() -> None:
+    """Import what takes long: not for --help to wait for, and Ctrl-C is to work meanwhile."""
+    with signals.exit_on_signal():
+        from badm.bench.compare import choices, progress, protocol  # noqa: F401
+        from badm.bench.reproduce import planning  # noqa: F401
 
 
 def one_of(*choices: str) -> Any:
@@ -78,6 +91,13 @@ Jobs = Annotated[
 Threads = Annotated[
     int, typer.Option(callback=between(1, 1024), help="Threads per run, part of its key.")
 ]
+Device = Annotated[
+    str,
+    typer.Option(
+        callback=one_of(*DEVICES, AUTO),
+        help=f"Device of each run, part of its key: {', '.join(DEVICES)}, or {AUTO}.",
+    ),
+]
 Study = Annotated[
     str,
     typer.Option(
@@ -102,29 +122,11 @@ Outputs = Annotated[
 ]
 
 
-def default_jobs(jobs: int | None, threads: int) -> int:
-    """As many runs as the machine has cores for, at most eight, unless told otherwise."""
-    return jobs or max(1, min(8, available_cores() // threads))
-
-
-def parse_methods(text: str, option: str = "--methods") -> tuple[str, ...]:
-    """Comma-separated names; ``all`` and patterns such as ``badm*`` stand for several.
-
-    >>> parse_methods("adam,badm-d*")
-    ('adam', 'badm-diagonal')
-    """
-    names: list[str] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        if part == "all":
-            found = list(METHODS)
-        elif "*" in part:
-            found = [name for name in METHODS if fnmatchcase(name, part)]
-        else:
-            found = []
-        names += found or [find_method(part).name]
-    if not names:
-        raise typer.BadParameter(f"must name at least one method, got {text!r}", param_hint=option)
-    return tuple(dict.fromkeys(names))
+def check_outputs(paths: list[Path]) -> list[Path]:
+    """Refuse early what could not be written at the end."""
+    for path in paths:
+        check_output(path)
+    return paths
 
 
 def parse_settings(pairs: list[str], method: Method) -> Setting:

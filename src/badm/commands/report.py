@@ -5,16 +5,16 @@ from typing import Annotated
 
 import typer
 
-from badm.bench.records.plans import latest_record, read_record
-from badm.bench.records.runs import RunStore
+from badm import bench
 from badm.commands import options
 from badm.commands.compare import show
-from badm.commands.exit_codes import USAGE, exit_on_error, exit_with, say
-from badm.commands.output_files import check_outputs, write_outputs
+from badm.commands.exit_codes import exit_on_error
+
+DEFAULT = options.defaults(bench.report)
 
 
 def report(
-    runs: Annotated[Path, typer.Argument(help="Folder of the runs.")] = Path("runs"),
+    runs: Annotated[Path, typer.Argument(help="Folder of the runs.")] = DEFAULT["runs"],
     output: options.Outputs = None,
     comparison: Annotated[
         Path | None,
@@ -22,19 +22,19 @@ def report(
             help="Which of them: a file in its folder comparisons/.",
             show_default="the one written last",
         ),
-    ] = None,
+    ] = DEFAULT["comparison"],
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Make the report of a comparison anew, from its runs alone.
+    """Make the report of a comparison from its runs alone.
 
-    Works while the comparison is still going on, too: what is missing is said to be missing. Files
-    that are damaged, or not ours, are named and left alone.
+    Works while the comparison is still running, too: runs that are missing are listed as missing.
+    Damaged files are named and left as they are.
 
     **Exit codes**
 
     - 0: done
-    - 2: there is no comparison in the folder
+    - 2: there is no such folder, or no comparison in it that can be read
     - 4: a file cannot be read or written
 
     **Examples**
@@ -44,26 +44,7 @@ def report(
     - `badm report runs -o table.md -o figures -o numbers.json`
     - `badm report runs --comparison runs/comparisons/3f2a9c01d4e5.json`
     """
-    from badm.bench.analysis.summaries import summarise  # not for --help to wait for
-
     with exit_on_error():
-        if not runs.is_dir():
-            exit_with(f"there is no folder {runs}", USAGE)
-        store = RunStore(runs)
-        problems: list[str] = []
-        if comparison is not None:
-            record = read_record(comparison)
-        else:
-            latest, problems = latest_record(store)
-            if latest is None:
-                for problem in problems:
-                    say(problem)
-                exit_with(f"{runs} has no comparison yet: `badm compare digits` makes one", USAGE)
-            assert latest is not None
-            record = latest
-        outputs = check_outputs(output or [runs / "report.html"])
-        made = summarise(record, store)
-        skipped = [f"Skipped: {problem}." for problem in [*problems, *store.read_all()[1]]]
-        made.notes.extend(note for note in skipped if note not in made.notes)
-        write_outputs(made, outputs)
-        show(made, outputs, as_json=as_json, quiet=quiet)
+        result = bench.report(runs, comparison=comparison)
+        outputs = options.check_outputs(output or [runs / "report.html"])
+        show(result, result.save(*outputs), as_json=as_json, quiet=quiet)

@@ -17,10 +17,10 @@ from badm.bench.engine.streams import stdout_to_stderr
 from badm.bench.engine.training import Interrupted
 from badm.bench.methods.replicas import MODE_SEPARATOR, MODES
 from badm.bench.records.runs import Run, RunConfig, RunStore
+from badm.bench.report.terminal import console, text_column, visible
 from badm.bench.task import Score
 from badm.commands import options
 from badm.commands.exit_codes import FAILED, exit_on_error, exit_with
-from badm.commands.terminal import console, text_column, visible
 from badm.processes import signals
 from badm.processes.parent_death import started_by_torchrun
 
@@ -51,6 +51,7 @@ def run(
     steps: options.Steps = None,
     runs: options.Runs = Path("runs"),
     threads: options.Threads = 1,
+    device: options.Device = "cpu",
     checkpoint: Annotated[
         float,
         typer.Option(
@@ -75,7 +76,7 @@ def run(
     - 1: the task raised an error, or the method failed or cannot train it
     - 2: a name or value cannot be used
     - 4: a folder or file cannot be written
-    - 130, 143: interrupted by Ctrl-C, by SIGTERM; the same command goes on
+    - 130, 143: interrupted by Ctrl-C, by SIGTERM; run the same command to resume
 
     **Examples**
 
@@ -86,7 +87,7 @@ def run(
     - `torchrun --nproc-per-node 4 -m badm run digits --method badm --replicas outer`
     """
     with exit_on_error():
-        machine = Machine(threads=threads)
+        machine = Machine(threads=threads, device=device)
         machine.prepare()
         chosen = methods.find(f"{method}{MODE_SEPARATOR}{replicas}" if replicas else method)
         full = options.parse_settings(setting or [], chosen)
@@ -148,7 +149,8 @@ def run(
         except Interrupted:
             saved = store.checkpoint(config).exists()
             where = "its checkpoint" if saved else "the beginning"
-            exit_with(f"interrupted; the same command goes on from {where}", signals.exit_code())
+            message = f"interrupted; run the same command to resume from {where}"
+            exit_with(message, signals.exit_code())
         if not leads:
             return
         done = store.read(config)

@@ -28,7 +28,7 @@ from badm.bench.records.runs import (
     header,
     json_line,
 )
-from badm.bench.report import markdown
+from badm.bench.report.text import markdown
 
 ENVIRONMENT = {"packages": {"torch": "2.9"}}
 FACTS = {"synthetic": True, "notes": ["made up"]}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from badm.bench.records.comparisons import Comparison
-from badm.bench.report import write_page
+from badm.bench.report.page import write_page
 from badm.bench.report.tables import table
 from tests.helpers.comparisons import HOSTILE, comparison
 

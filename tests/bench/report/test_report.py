@@ -24,9 +24,11 @@ from rich.console import Console
 from badm.bench.formatting import interval, significant
 from badm.bench.records.comparisons import Artifact, Interval, MethodInfo, ResultRow, to_json
 from badm.bench.records.comparisons import PairedTest as Paired
-from badm.bench.report import console_table, draw_figures, markdown, write_page
+from badm.bench.report.figures import draw_figures
+from badm.bench.report.page import write_page
 from badm.bench.report.styles import COLOURS, styles
 from badm.bench.report.tables import Table, comparison_facts, table
+from badm.bench.report.text import console_table, markdown
 from tests.helpers.comparisons import HOSTILE, METHODS, TASKS, comparison
 
 DIGITS, CGAN, MLM = TASKS

@@ -16,10 +16,10 @@ from badm.bench import tasks
 from badm.bench.engine.workers import Workers
 from badm.bench.records.comparisons import Comparison, Interval, MethodInfo, ResultRow, TaskInfo
 from badm.bench.reproduce import parts as paper
-from badm.bench.reproduce.part import PaperPart, TableSpec
+from badm.bench.reproduce import result as part_report
+from badm.bench.reproduce.part import NotMeasured, PaperPart, TableSpec
 from badm.bench.reproduce.tables import PaperTable, merged, paper_markdown, paper_tables
 from badm.bench.tasks.node_paper import STATED
-from badm.commands import reproduce as command
 from tests.helpers.comparisons import comparison as made_up
 
 NODE = paper.PARTS["node-classification"]
@@ -46,7 +46,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with Table 1 of two methods; figures are another test's."""
     folder = tmp_path_factory.mktemp("reproduced")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "draw", lambda *_: None)
+        patch.setattr(part_report, "draw", lambda *_: None)
         chosen = ("--seeds", "1", "--methods", "sgd,dladmm")
         places = ("--runs", folder / "runs", "-o", folder / "results")
         result = badm("reproduce", "node-classification", *QUICK, *chosen, *places)
@@ -140,7 +140,7 @@ def test_after_ctrl_c_what_there_is_is_written_and_the_exit_code_is_130(
     places = ("--runs", tmp_path / "runs", "-o", tmp_path / "results")
     result = badm("reproduce", *QUICK, "--methods", "sgd,dladmm", *places)
     assert result.exit_code == 130
-    assert "the same command goes on from here" in result.stderr
+    assert "run the same command to resume" in result.stderr
     markdown = (tmp_path / "results" / "node-classification.md").read_text(encoding="utf-8")
     assert cells(markdown, "DNN")["SGD (sgd)"][0] == "*missing* / 30.3 %"
     assert "The comparison was interrupted" in markdown
@@ -165,7 +165,7 @@ def test_a_part_goes_on_without_the_tasks_whose_data_are_missing(
     block = TableSpec("A", {"Digits": "digits", "BBBP": "bbbp"}, ("sgd", "adam"))
     monkeypatch.setitem(paper.PARTS, "mixed", PaperPart("mixed", "Mixed", (block,)))
     monkeypatch.setenv("BADM_DATA", str(tmp_path / "nothing"))
-    monkeypatch.setattr(command, "draw", lambda *_: None)
+    monkeypatch.setattr(part_report, "draw", lambda *_: None)
     chosen = ("--steps", "2", "--seeds", "1", "--jobs", "1")
     places = ("--runs", tmp_path / "runs", "-o", tmp_path / "results")
     result = badm("reproduce", "mixed", *chosen, *places)
@@ -185,7 +185,9 @@ def test_what_is_not_measured_still_shows_the_papers_figure() -> None:
     part, found = small(scored("adam", 0.7))
     (block,) = part.tables
     wider = replace(block, columns={**block.columns, "Cora": "node-cora-gnn"})
-    (line,) = table_of(replace(part, tables=(wider,)), found).lines
+    absent = [NotMeasured("node-cora-gnn", {"adam": "78.4 %"})]
+    (made,) = paper_tables(replace(part, tables=(wider,)), found, absent)
+    (line,) = made.lines
     assert [(cell.ours, cell.paper) for cell in line.cells] == [
         ("70.0 %", ""),
         ("not measured", "78.4 %"),

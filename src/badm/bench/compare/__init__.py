@@ -1,1 +1,221 @@
 """Which runs make a comparison: protocol, search, one method on one task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from badm.bench.task import Scale, Task
+
+if TYPE_CHECKING:
+    from badm.bench.compare.tuning import Tuning
+    from badm.bench.engine.workers import WorkerEvent
+    from badm.bench.report.result import Report
+
+# Every metric of BADM, the paper's baselines, and the strongest optimizers there are.
+METHODS = (
+    "badm,badm-printed,badm-diagonal,badm-kronecker,"
+    "sgd,sgd-momentum,adagrad,rmsprop,adam,nadam,adamw,muon,soap,schedule-free"
+)
+
+
+class ComparisonInterrupted(KeyboardInterrupt):
+    """Ctrl-C stopped a comparison. ``report`` has the runs that were done until then."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__("run the same comparison again to resume")
+        self.report = report
+
+
+def compare(
+    tasks: str | type[Task] | Iterable[str | type[Task]],
+    methods: str | Iterable[str] = METHODS,
+    *,
+    protocol: Literal["tuned", "paper"] = "tuned",
+    trials: int = 6,
+    seeds: int = 3,
+    scale: Scale = "cpu",
+    schedule: str = "constant",
+    objective: Literal["score", "steps"] = "score",
+    target: float | None = None,
+    steps: int | None = None,
+    reference: str = "",
+    runs: Path | str = "runs",
+    jobs: int | None = None,
+    threads: int = 1,
+    device: Literal["cpu", "cuda", "mps", "auto"] = "cpu",
+    study: str = "",
+    progress: bool | Callable[[WorkerEvent], None] = False,
+    say: Callable[[str], None] | None = None,
+) -> Report:
+    """Compare methods on one or more tasks on equal terms.
+
+    In the tuned protocol every method searches its own space with the same number of trials on the
+    validation split; its best setting then runs on fresh seeds, and the test split is read once.
+    Finished runs are kept in a folder and not repeated: after an interruption the same call
+    resumes. Runs are done by processes of their own, so that a script needs the usual
+    ``if __name__ == "__main__":`` around the call.
+
+    Args:
+        tasks: One or several: names (``badm list tasks``), files such as ``"my_task.py"`` or
+            ``"my_task.py:moons"``, or classes made from :class:`badm.bench.Task` in a file.
+        methods: Names (``badm list methods``), in a list or comma-separated; ``"all"`` and patterns
+            such as ``"badm*"`` stand for several.
+        protocol: ``"tuned"``: as many trials for every method, then fresh seeds. ``"paper"``: the
+            settings the paper states, or a method's defaults where it states none.
+        trials: Settings to try, the same number for every method.
+        seeds: Final runs per method and task, with the seeds 0, 1, 2, …
+        scale: Size of the tasks: ``"smoke"`` (seconds), ``"cpu"``, or ``"paper"``.
+        schedule: Learning-rate schedule: ``"constant"``, ``"linear"`` or ``"cosine"``.
+        objective: What the search optimizes: the best ``"score"``, or the fewest ``"steps"`` to the
+            target.
+        target: Validation score to count steps to. Default: the task's own.
+        steps: Training steps of each run. Default: the task's own number.
+        reference: The method the others are tested against. Default: ``"badm"`` if it takes part,
+            else the first.
+        runs: Folder to keep runs in.
+        jobs: Runs at a time. Default: one for each core, at most eight.
+        threads: Threads per run. Part of a run's key: sums in another order are other numbers.
+        device: Device of each run; ``"auto"`` is the accelerator if there is one. Part of a run's
+            key.
+        study: URL of a database through which several machines share the search. Default: a file
+            in the folder of the runs.
+        progress: True shows a progress bar on stderr; a function is called with each event.
+        say: Called with messages such as what is being waited for. Default: they are logged.
+
+    Returns:
+        The comparison, to print, save and show in a notebook.
+
+    Raises:
+        ValueError: if a name or value cannot be used.
+        badm.bench.errors.ProtocolError: if the plan contradicts itself.
+        badm.bench.errors.TaskError: if the code of a task raises.
+        badm.bench.errors.StoreError: if the folder of the runs cannot be written.
+        ComparisonInterrupted: after Ctrl-C, with a report of the runs so far, if there are any.
+
+    Example:
+        >>> import badm.bench
+        >>> result = badm.bench.compare(
+        ...     "digits", ["badm", "adam"], trials=2, seeds=2, steps=50
+        ... )  # doctest: +SKIP
+        >>> print(result)  # doctest: +SKIP
+        >>> result.save("report.html")  # doctest: +SKIP
+    """
+    # Here and not above: `import badm.bench` and `badm --help` are not to wait for them.
+    from badm.bench.compare.choices import method_names, task_sources
+    from badm.bench.compare.progress import watching
+    from badm.bench.compare.protocol import ComparisonRunner, run_all
+    from badm.bench.engine.options import Machine
+    from badm.bench.records.plans import Plan
+    from badm.bench.records.runs import RunStore
+    from badm.bench.report.result import Report
+
+    names = method_names(methods)
+    against = reference or ("badm" if "badm" in names else names[0])
+    if against not in names:
+        raise ValueError(f"reference must be one of {', '.join(names)}, got {against!r}")
+    machine = Machine(threads=threads, device=device)
+    plan = Plan(
+        task_sources(tasks),
+        names,
+        protocol,
+        trials,
+        seeds,
+        scale,
+        schedule,
+        objective,
+        target,
+        steps,
+        against,
+        machine.threads,
+        machine.device,
+    )
+    runner = ComparisonRunner(plan, RunStore(runs), study, say)
+    try:
+        with watching(progress, runner.pairs) as watch:
+            run_all([runner], jobs=jobs, machine=machine, watch=watch)
+    except KeyboardInterrupt as interrupt:
+        if not runner.has_final_runs:
+            raise
+        raise ComparisonInterrupted(Report(runner.comparison())) from interrupt
+    return Report(runner.comparison())
+
+
+def tune(
+    task: str | type[Task],
+    method: str | Iterable[str],
+    *,
+    trials: int = 8,
+    scale: Scale = "cpu",
+    schedule: str = "constant",
+    steps: int | None = None,
+    runs: Path | str = "runs",
+    jobs: int | None = None,
+    threads: int = 1,
+    device: Literal["cpu", "cuda", "mps", "auto"] = "cpu",
+    study: str = "",
+    progress: bool | Callable[[WorkerEvent], None] = False,
+    say: Callable[[str], None] | None = None,
+) -> Tuning:
+    """Search for the best setting of a method on a task, judged on the validation split.
+
+    The trials are those of :func:`compare`: a later comparison with the same number of trials
+    reuses them. The test split is not read.
+
+    Args:
+        task: A name, a file or a class, as :func:`compare` takes them.
+        method: A name, or several in a list or comma-separated.
+        trials: Settings to try, the same number for every method.
+        scale: Size of the task: ``"smoke"`` (seconds), ``"cpu"``, or ``"paper"``.
+        schedule: Learning-rate schedule: ``"constant"``, ``"linear"`` or ``"cosine"``.
+        steps: Training steps of each run. Default: the task's own number.
+        runs: Folder to keep runs in.
+        jobs: Runs at a time. Default: one for each core, at most eight.
+        threads: Threads per run. Part of a run's key: sums in another order are other numbers.
+        device: Device of each run; ``"auto"`` is the accelerator if there is one. Part of a run's
+            key.
+        study: URL of a database through which several machines share the search. Default: a file
+            in the folder of the runs.
+        progress: True shows a progress bar on stderr; a function is called with each event.
+        say: Called with messages such as what is being waited for. Default: they are logged.
+
+    Returns:
+        The settings that were tried, and the best of them.
+
+    Raises:
+        The same errors as :func:`compare`.
+
+    Example:
+        >>> import badm.bench
+        >>> result = badm.bench.tune("digits", "badm", trials=2, steps=50)  # doctest: +SKIP
+        >>> result.settings["badm"]["lr"]  # doctest: +SKIP
+    """
+    from badm.bench.compare.choices import method_names, task_sources
+    from badm.bench.compare.progress import watching
+    from badm.bench.compare.protocol import ComparisonRunner, run_all
+    from badm.bench.compare.tuning import Tuning
+    from badm.bench.engine.options import Machine
+    from badm.bench.records.comparisons import score_from_info
+    from badm.bench.records.plans import Plan
+    from badm.bench.records.runs import RunStore
+
+    names = method_names(method)
+    machine = Machine(threads=threads, device=device)
+    plan = Plan(
+        task_sources(task),
+        names,
+        trials=trials,
+        seeds=0,  # a search alone
+        scale=scale,
+        schedule=schedule,
+        steps=steps,
+        reference=names[0],
+        threads=machine.threads,
+        device=machine.device,
+    )
+    runner = ComparisonRunner(plan, RunStore(runs), study, say)
+    with watching(progress, runner.pairs) as watch:
+        run_all([runner], jobs=jobs, machine=machine, watch=watch)
+    scores = {task.name: score_from_info(task) for task in runner.record.tasks}
+    return Tuning(runner.record.entries, scores)

@@ -133,7 +133,7 @@ class DatabaseConnection:
                 if not patient or time.monotonic() + pause > deadline:
                     raise StoreError(
                         f"the search database {self.shown} has not answered for {_minutes()}: "
-                        f"{self._reason(error)}; the same command goes on from here"
+                        f"{self._reason(error)}; run the same command to resume"
                     ) from None
                 if not waiting:
                     waiting = True

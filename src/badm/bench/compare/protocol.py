@@ -9,22 +9,27 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from badm.bench import methods, tasks
+from badm.bench.analysis.summaries import summarise
 from badm.bench.compare.database import file_url
 from badm.bench.compare.method_on_task import MethodOnTask
 from badm.bench.compare.search import STALE_SECONDS, SearchDatabase
+from badm.bench.engine.environment import available_cores
+from badm.bench.engine.options import Machine
 from badm.bench.engine.training import SCHEDULES
 from badm.bench.engine.workers import RunBroken, RunProgress, WorkerDied, WorkerEvent, Workers
 from badm.bench.errors import ProtocolError, StoreError
 from badm.bench.method import Method
-from badm.bench.records.comparisons import MethodInfo, TaskInfo
+from badm.bench.records.comparisons import Comparison, MethodInfo, TaskInfo
 from badm.bench.records.plans import TUNING_SEED, ComparisonRecord, MethodRecord, Plan
 from badm.bench.records.runs import RunStore
 from badm.bench.task import SCALES
@@ -33,6 +38,30 @@ from badm.bench.tasks import FoundTask
 RESTARTS = 1  # of a run whose process died, before it counts as failed
 POLL_SECONDS = 0.5  # between two looks at what other processes have done
 SILENT_SECONDS = 5.0  # with nothing to do but to wait for them, before a word about it
+MOST_JOBS = 8  # at a time, unless asked for
+
+log = logging.getLogger("badm.bench").warning
+
+
+def run_all(
+    runners: Sequence[ComparisonRunner],
+    *,
+    jobs: int | None,
+    machine: Machine,
+    watch: Callable[[WorkerEvent], None],
+) -> None:
+    """Do the runs of these comparisons, one comparison after the other.
+
+    Args:
+        runners: The comparisons.
+        jobs: Runs at a time. Default: one for each core, at most eight.
+        machine: What each run has of the machine.
+        watch: Called with whatever happens in the workers.
+    """
+    count = jobs or max(1, min(MOST_JOBS, available_cores() // machine.threads))
+    for runner in runners:
+        with Workers(count, runner.store, machine=machine) as workers:
+            runner.run(workers, watch)
 
 
 class ComparisonRunner:
@@ -43,12 +72,13 @@ class ComparisonRunner:
         plan: Plan,
         store: RunStore,
         study: str = "",
-        say: Callable[[str], None] = lambda message: None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
-        """``study`` is the URL of a database to share searches through, if not a file will do.
+        """``study`` is the URL of a database to share searches through; default: a file.
 
-        ``say`` tells people what is waited for.
+        ``say`` is called with what the comparison is waiting for; default: it is logged.
         """
+        say = say or log
         _check_plan(plan)
         self.plan, self.store, self.say = plan, store.anchored(), say
         here = Path.cwd()  # the code of a task may go elsewhere
@@ -59,7 +89,7 @@ class ComparisonRunner:
             one.require_data()
         database = None
         if plan.protocol == "tuned":
-            database = _book(study, self.store, say)
+            database = _open_database(study, self.store, say)
         made: dict[tuple[str, str], MethodOnTask] = {}
         for one in found:
             for method in chosen:
@@ -76,44 +106,46 @@ class ComparisonRunner:
     def run(
         self, workers: Workers, watch: Callable[[WorkerEvent], None] = lambda _: None
     ) -> ComparisonRecord:
-        """Do all runs that are left; what is known is written down as it becomes known."""
-        self._run_all(workers, watch)
+        """Do all runs that are left; the record is written whenever something becomes known."""
+        self.record.write(self.store)
+        try:
+            self._run_all(workers, watch)
+        finally:
+            workers.stop()
+            for pair in self.pairs:
+                pair.release()
+            self.record.interrupted = not self.done
+            self.record.write(self.store)
         self._check_trials()
         return self.record
+
+    def comparison(self) -> Comparison:
+        """Summarise the runs that are done; a note says so if some are missing."""
+        return summarise(replace(self.record, interrupted=not self.done), self.store)
 
     def _run_all(self, workers: Workers, watch: Callable[[WorkerEvent], None]) -> None:
         running: dict[str, MethodOnTask] = {}
         deaths: Counter[str] = Counter()
         look_at = 0.0  # when to look again for what can be started
         say_at = time.monotonic() + SILENT_SECONDS  # when to say that others are waited for
-        self.record.write(self.store)
-        try:
-            while not self.done:
-                if time.monotonic() >= look_at:
-                    self._start(workers, running)
-                    look_at = time.monotonic() + POLL_SECONDS
-                if running:
-                    say_at = time.monotonic() + SILENT_SECONDS
-                else:
-                    time.sleep(POLL_SECONDS)  # the rest is with other processes
-                    if time.monotonic() >= say_at:
-                        self._say_what_is_waited_for()
-                        say_at = math.inf
-                for event in workers.events(0.2):
-                    self._handle(event, workers, running, deaths)
-                    watch(event)
-                    if not isinstance(event, RunProgress):
-                        look_at = 0.0
-                for pair in self.pairs:
-                    pair.send_heartbeat()
-        except KeyboardInterrupt:
-            self.record.interrupted = True
-            raise
-        finally:
-            workers.stop()
+        while not self.done:
+            if time.monotonic() >= look_at:
+                self._start(workers, running)
+                look_at = time.monotonic() + POLL_SECONDS
+            if running:
+                say_at = time.monotonic() + SILENT_SECONDS
+            else:
+                time.sleep(POLL_SECONDS)  # the rest is with other processes
+                if time.monotonic() >= say_at:
+                    self._say_what_is_waited_for()
+                    say_at = math.inf
+            for event in workers.events(0.2):
+                self._handle(event, workers, running, deaths)
+                watch(event)
+                if not isinstance(event, RunProgress):
+                    look_at = 0.0
             for pair in self.pairs:
-                pair.release()
-            self.record.write(self.store)
+                pair.send_heartbeat()
 
     def _say_what_is_waited_for(self) -> None:
         trials = [trial for pair in self.pairs for trial in pair.elsewhere]
@@ -127,6 +159,11 @@ class ComparisonRunner:
     @property
     def done(self) -> bool:
         return all(pair.done for pair in self.pairs)
+
+    @property
+    def has_final_runs(self) -> bool:
+        """Whether a final run has been started, so that there is something to report."""
+        return any(pair.entry.finals for pair in self.pairs)
 
     def _start(self, workers: Workers, running: dict[str, MethodOnTask]) -> None:
         """Give every free worker a run, of the pair that has had the fewest so far."""
@@ -177,8 +214,8 @@ class ComparisonRunner:
                 )
 
 
-def _book(study: str, store: RunStore, say: Callable[[str], None]) -> SearchDatabase:
-    """Where searches are written down: the database asked for, or a file beside the runs."""
+def _open_database(study: str, store: RunStore, say: Callable[[str], None]) -> SearchDatabase:
+    """Open the database that keeps the searches: the one asked for, or a file beside the runs."""
     locks = store.folder / ".locks"
     if study:
         return SearchDatabase(study, locks, say)
@@ -271,5 +308,13 @@ def _task_infos(plan: Plan, pairs: Sequence[MethodOnTask]) -> list[TaskInfo]:
             synthetic=False,  # the runs will tell
             version=pair.found.version,
             data=pair.found.data,
+            paper_note="" if task.paper is None else task.paper.note,
+            paper_steps=_paper_steps(pair.found),
         )
     return list(facts.values())
+
+
+def _paper_steps(found: FoundTask) -> int | None:
+    """The steps of a task of ours at the paper's scale; a user's own task may have no such."""
+    make = tasks.TASKS.get(found.source)
+    return None if make is None else make("paper").steps

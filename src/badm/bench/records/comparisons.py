@@ -127,6 +127,8 @@ class TaskInfo:
     notes: list[str] = field(default_factory=list)
     version: str = ""  # older files do not say
     data: str = ""  # what tells its data files from others; nothing where it has none
+    paper_note: str = ""  # what the paper leaves open about the task; older files do not say
+    paper_steps: Count | None = None  # at the paper's scale; older files do not say
 
 
 def score_from_info(task: TaskInfo) -> Score:

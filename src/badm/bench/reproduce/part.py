@@ -44,6 +44,14 @@ class SuspectScores:
 
 
 @dataclass(frozen=True)
+class NotMeasured:
+    """A task whose data were missing, with the scores the paper reports, formatted, by method."""
+
+    task: str
+    paper: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class StepsToMatch:
     """A task on which methods are timed to what one of them has at its end.
 

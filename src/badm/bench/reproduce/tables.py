@@ -10,11 +10,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from badm.bench import formatting, tasks
+from badm.bench import formatting
 from badm.bench.records.comparisons import Comparison, ResultRow, TaskInfo, score_from_info
 from badm.bench.report.tables import Line, setting_text, table
 from badm.bench.report.text import escape
-from badm.bench.reproduce.part import PaperPart, TableSpec
+from badm.bench.reproduce.part import NotMeasured, PaperPart, TableSpec
 from badm.bench.reproduce.steps_to_levels import levels_markdown
 from badm.bench.reproduce.steps_to_match import match_markdown
 
@@ -90,14 +90,22 @@ def merged(part: PaperPart, comparisons: Sequence[Comparison]) -> Comparison:
     )
 
 
-def paper_tables(part: PaperPart, comparison: Comparison) -> list[PaperTable]:
+def paper_tables(
+    part: PaperPart, comparison: Comparison, not_measured: Sequence[NotMeasured] = ()
+) -> list[PaperTable]:
     """A table for each block of the part that has rows."""
-    made = [_paper_table(part, block, _Index(comparison)) for block in part.tables]
+    found = _Index(comparison, not_measured)
+    made = [_paper_table(part, block, found) for block in part.tables]
     return [one for one in made if one.lines]
 
 
-def paper_markdown(part: PaperPart, comparison: Comparison, command: str) -> str:
-    """The tables with all notes; ``command`` makes them anew."""
+def paper_markdown(
+    part: PaperPart,
+    comparison: Comparison,
+    command: str,
+    not_measured: Sequence[NotMeasured] = (),
+) -> str:
+    """The tables with all notes; ``command`` makes the same numbers."""
     parts = [f"# {escape(part.title)}", f"Made with `{command}`."]
     synthetic = [task.name for task in comparison.tasks if task.synthetic]
     if synthetic:
@@ -106,7 +114,7 @@ def paper_markdown(part: PaperPart, comparison: Comparison, command: str) -> str
             f"**{which} data are synthetic: differences from the paper's figures say nothing.**"
         )
     parts.append(_legend(comparison))
-    for made in paper_tables(part, comparison):
+    for made in paper_tables(part, comparison, not_measured):
         parts += [f"## {escape(made.title)}", _markdown_table(made)]
         parts.append("\n".join(f"{escape(note)}  " for note in made.footnotes))
     speeds = [_speeds(part, block, _Index(comparison)) for block in part.tables]
@@ -148,7 +156,8 @@ def console_paper_table(made: PaperTable) -> RichTable:
 class _Index:
     """The rows of a comparison and how its own tables write them, by task and method."""
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: Comparison, not_measured: Sequence[NotMeasured] = ()) -> None:
+        self.not_measured = {one.task: one.paper for one in not_measured}
         self.tasks = {task.name: task for task in comparison.tasks}
         self.rows = {(row.task, row.method): row for row in comparison.rows}
         self.lines = {
@@ -190,7 +199,8 @@ def _paper_table(part: PaperPart, block: TableSpec, found: _Index) -> PaperTable
             if where in found.rows:
                 cell = _cell(found.tasks[task], found.rows[where], found.lines[where])
             else:
-                cell = PaperCell(NOT_MEASURED, paper=_paper_score(task, method))
+                paper = found.not_measured.get(task, {}).get(method, "")
+                cell = PaperCell(NOT_MEASURED, paper=paper)
             cells.append(replace(cell, mark="".join(map(mark, doubts))))
         lines.append(PaperLine(label, cells))
     return PaperTable(
@@ -212,13 +222,6 @@ def _cell(task: TaskInfo, row: ResultRow, line: Line) -> PaperCell:
     difference = points.removesuffix(" %")
     order = value if score.best == "high" else -value
     return PaperCell(ours.text, ours.note, paper, difference, order=order)
-
-
-def _paper_score(name: str, method: str) -> str:
-    """What the paper reports, of a task that was not measured."""
-    task = tasks.find(name).task
-    score = None if task.paper is None else task.paper.scores.get(method)
-    return "" if score is None else task.score.format(score)
 
 
 def _with_best(lines: list[PaperLine]) -> list[PaperLine]:
@@ -311,8 +314,7 @@ def _notes(part: PaperPart, comparison: Comparison) -> Iterator[str]:
                 yield f"{heading} ({name}) is not measured: its data were not there"
     said: dict[str, list[str]] = {}
     for task in comparison.tasks:
-        stated = tasks.find(task.name).task.paper
-        for text in [*([stated.note] if stated and stated.note else []), *task.notes]:
+        for text in filter(None, (task.paper_note, *task.notes)):
             said.setdefault(text, []).append(task.name)
     for row in comparison.rows:
         if row.message:
@@ -364,10 +366,10 @@ def _steps(comparison: Comparison) -> str:
     rows = [["task", "steps", "at the paper's scale", "batch", "data"]]
     rows.append(["---", "---:", "---:", "---:", "---"])
     for task in comparison.tasks:
-        full = tasks.find(task.name, "paper").task.steps
+        full = NOTHING if task.paper_steps is None else formatting.count(task.paper_steps)
+        steps, batch = formatting.count(task.steps), formatting.count(task.batch_size)
         data = "synthetic" if task.synthetic else "real"
-        sizes = [formatting.count(size) for size in (task.steps, full, task.batch_size)]
-        rows.append([escape(task.name), *sizes, data])
+        rows.append([escape(task.name), steps, full, batch, data])
     return _rows(rows)
 
 

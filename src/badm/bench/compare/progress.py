@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -9,18 +11,32 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.progress import TaskID as BarID
 
-from badm.bench.engine.workers import RunProgress as Stepped
-from badm.bench.engine.workers import WorkerEvent
-from badm.commands.terminal import text_column
+from badm.bench.engine.workers import RunProgress, WorkerEvent
+from badm.bench.report.terminal import console, text_column
 
 if TYPE_CHECKING:
     from badm.bench.compare.method_on_task import MethodOnTask
 
+Watch = Callable[[WorkerEvent], None]
+
+
+@contextmanager
+def watching(progress: bool | Watch, pairs: Sequence[MethodOnTask]) -> Iterator[Watch]:
+    """What to call with each event: a function of the caller's, or one that updates a display.
+
+    The display is drawn on stderr, if that is a terminal or a notebook and it is wanted.
+    """
+    if callable(progress):
+        yield progress
+        return
+    with ProgressDisplay(pairs, console(stderr=True), shown=progress) as display:
+        yield display.update
+
 
 class ProgressDisplay:
-    """To be used in a ``with`` block around a comparison, and told of all that happens."""
+    """To be used in a ``with`` block around a comparison; ``update`` takes each event."""
 
-    def __init__(self, pairs: list[MethodOnTask], console: Console, *, shown: bool) -> None:
+    def __init__(self, pairs: Sequence[MethodOnTask], out: Console, *, shown: bool) -> None:
         self.pairs = pairs
         self.progress = Progress(
             text_column("{task.description}"),
@@ -28,11 +44,11 @@ class ProgressDisplay:
             MofNCompleteColumn(),
             text_column("{task.fields[note]}"),
             TimeElapsedColumn(),
-            console=console,
+            console=out,
             transient=True,
-            disable=not (shown and console.is_terminal),
+            disable=not (shown and (out.is_terminal or out.is_jupyter)),
         )
-        self.whole = self.progress.add_task("runs", total=self._wanted(), note="")
+        self.whole = self.progress.add_task("runs", total=self._planned(), note="")
         self.lines: dict[str, BarID] = {}
 
     def __enter__(self) -> ProgressDisplay:
@@ -44,12 +60,12 @@ class ProgressDisplay:
     ) -> None:
         self.progress.stop()
 
-    def _wanted(self) -> int:
+    def _planned(self) -> int:
         return sum(pair.runs_planned for pair in self.pairs)
 
     def update(self, event: WorkerEvent) -> None:
         config = event.job.config
-        if isinstance(event, Stepped):
+        if isinstance(event, RunProgress):
             if config.key not in self.lines:
                 lr = config.setting.get("lr")
                 trial = "trial" if lr is None else f"lr {lr}"
@@ -67,4 +83,4 @@ class ProgressDisplay:
             if line is not None:
                 self.progress.remove_task(line)
         ended = sum(pair.runs_ended for pair in self.pairs)
-        self.progress.update(self.whole, completed=ended, total=self._wanted())
+        self.progress.update(self.whole, completed=ended, total=self._planned())
