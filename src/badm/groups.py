@@ -23,9 +23,9 @@ def parameter_groups(
       one if that is ``metric``), no weight decay.
 
     Args:
-        module: the model; every parameter goes to exactly one group
-        weight_decay: decoupled weight decay of matrices, at least 0
-        metric: metric of matrices and convolution kernels; default as in :class:`badm.BADM`
+        module: The model; every parameter goes to exactly one group.
+        weight_decay: Decoupled weight decay of matrices, at least 0.
+        metric: Metric of matrices and convolution kernels; default as in :class:`badm.BADM`.
 
     >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     >>> for group in parameter_groups(model, weight_decay=0.1):

@@ -34,19 +34,19 @@ class BADM(Optimizer):
     sub-batches; the other metrics scale the step by the geometry of the loss.
 
     Args:
-        params: parameters or groups of them; :func:`badm.parameter_groups` makes good groups
-        lr: learning rate ``1/σ``, > 0, a float or a tensor; on the scale of Adam's
-        beta: memory ``ρ/(ρ+σ)`` of the dual, in [0, 1); like Adam's ``beta1``
+        params: Parameters or groups of them; :func:`badm.parameter_groups` makes good groups.
+        lr: Learning rate ``1/σ``, > 0, a float or a tensor; on the scale of Adam's.
+        beta: Memory ``ρ/(ρ+σ)`` of the dual, in [0, 1); like Adam's ``beta1``.
         metric: ``"euclidean"``, ``"diagonal"`` (as in Adam), ``"spectral"`` (orthogonal steps for
             matrices and convolution kernels, as in Muon) or ``"kronecker"`` (diagonal in Shampoo's
-            eigenbasis, as in SOAP); the last two use diagonal for all other parameters
-        beta2: memory of the second moment, in [0, 1); not used by euclidean and spectral
-        eps: added to the root of the second moment, at least 0
-        weight_decay: decoupled weight decay as in AdamW, at least 0
-        maximize: maximize the objective instead of minimizing it
-        foreach: update all parameters together, the default; ``False`` loops over them
-        fused: update in one pass over memory where a kernel exists; foreach elsewhere
-        differentiable: let autograd differentiate through the step; implies ``foreach=False``
+            eigenbasis, as in SOAP); the last two use diagonal for all other parameters.
+        beta2: Memory of the second moment, in [0, 1); not used by euclidean and spectral.
+        eps: Added to the root of the second moment, at least 0.
+        weight_decay: Decoupled weight decay as in AdamW, at least 0.
+        maximize: Maximize the objective instead of minimizing it.
+        foreach: Update all parameters together, the default; ``False`` loops over them.
+        fused: Update in one pass over memory where a kernel exists; foreach elsewhere.
+        differentiable: Let autograd differentiate through the step; implies ``foreach=False``.
 
     Example:
 
@@ -110,10 +110,10 @@ class BADM(Optimizer):
         """Create BADM from ADMM's own parameters: ``lr = 1/σ`` and ``β = ρ/(ρ+σ)``.
 
         Args:
-            params: parameters or groups of them
-            rho: proximal weight ``ρ`` > 0; the default is the paper's for its first task
-            sigma: penalty ``σ`` > 0; the default is the paper's for its first task
-            **options: other arguments of :class:`BADM`, except ``lr`` and ``beta``
+            params: Parameters or groups of them.
+            rho: Proximal weight ``ρ`` > 0; the default is the paper's for its first task.
+            sigma: Penalty ``σ`` > 0; the default is the paper's for its first task.
+            **options: Other arguments of :class:`BADM`, except ``lr`` and ``beta``.
 
         >>> weight = torch.nn.Parameter(torch.ones(2))
         >>> optimizer = BADM.from_penalties([weight], rho=200.0, sigma=800.0)
@@ -302,7 +302,7 @@ def penalties(group: dict[str, Any]) -> tuple[float, float]:
     """Return ``(ρ, σ)`` of a parameter group: ``σ = 1/lr``, ``ρ = σβ/(1−β)``.
 
     Args:
-        group: an entry of ``optimizer.param_groups``
+        group: An entry of ``optimizer.param_groups``.
 
     >>> optimizer = BADM([torch.nn.Parameter(torch.ones(2))], lr=0.00125, beta=0.2)
     >>> penalties(optimizer.param_groups[0])

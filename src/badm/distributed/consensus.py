@@ -81,24 +81,24 @@ class Consensus:
     weights of the first rank.
 
     Args:
-        params: parameters to average, in the same order on every rank
-        inner_optimizer: any optimizer of these parameters; it may have others too
-        every: inner steps between two meetings, at least 1; 50 sends a fiftieth of DDP's bytes
-        lr: outer learning rate, > 0; 1 with ``beta=0.5`` is plain averaging. DiLoCo's 0.7 with
-            momentum 0.9 is 7 in these units
-        beta: memory of the outer step, in [0, 1); the default 0.5 has none and measured best
-        mode: ``"outer"``, or ``"dual"`` to correct gradients where ranks have different data
-        process_group: the ranks to average over; all of them by default
-        eta: step of the duals, in [0, 1], ``1 − beta`` by default; 1 keeps the last gradients only
-        weight: weight of this rank in the averages, at least 0, such as its number of samples
-        buffers: also averaged at every meeting, such as the running statistics of BatchNorm
-        reduce_dtype: dtype of the all-reduce, such as ``torch.bfloat16``; that of ``w`` by default
-        overlap: inner steps to take while the all-reduce is pending, less than ``every``
-        timeout: seconds to wait for late ranks at a meeting
+        params: Parameters to average, in the same order on every rank.
+        inner_optimizer: Any optimizer of these parameters; it may have others too.
+        every: Inner steps between two meetings, at least 1; 50 sends a fiftieth of DDP's bytes.
+        lr: Outer learning rate, > 0; 1 with ``beta=0.5`` is plain averaging. DiLoCo's 0.7 with
+            momentum 0.9 is 7 in these units.
+        beta: Memory of the outer step, in [0, 1); the default 0.5 has none and measured best.
+        mode: ``"outer"``, or ``"dual"`` to correct gradients where ranks have different data.
+        process_group: The ranks to average over; all of them by default.
+        eta: Step of the duals, in [0, 1], ``1 − beta`` by default; 1 keeps the last gradients only.
+        weight: Weight of this rank in the averages, at least 0, such as its number of samples.
+        buffers: Also averaged at every meeting, such as the running statistics of BatchNorm.
+        reduce_dtype: Dtype of the all-reduce, such as ``torch.bfloat16``; that of ``w`` by default.
+        overlap: Inner steps to take while the all-reduce is pending, less than ``every``.
+        timeout: Seconds to wait for late ranks at a meeting.
 
     Raises:
-        RankLostError: within seconds at the next meeting if a rank was lost; names the rank
-        RankMismatchError: at the first meeting if models or settings differ between ranks
+        RankLostError: Within seconds at the next meeting if a rank was lost; names the rank.
+        RankMismatchError: At the first meeting if models or settings differ between ranks.
 
     Example, on every rank of a torchrun job::
 

@@ -69,8 +69,8 @@ def init_process_group(backend: str = "gloo", **options: Any) -> None:
         consensus = badm.Consensus(model.parameters(), optimizer, every=50)
 
     Args:
-        backend: ``"gloo"`` for CPUs, the default, as it runs everywhere; ``"nccl"`` for GPUs
-        **options: passed to ``torch.distributed.init_process_group``, such as ``timeout``
+        backend: ``"gloo"`` for CPUs, the default, as it runs everywhere; ``"nccl"`` for GPUs.
+        **options: Passed to ``torch.distributed.init_process_group``, such as ``timeout``.
     """
     store, rank, size = next(rendezvous("env://"))
     prefix_store = PrefixStore(f"badm/{_attempt_name(store, rank, size)}", store)
@@ -97,8 +97,8 @@ class RankGroup:
     """Internal: start collectives and wait for them with :meth:`wait`, watching for lost ranks.
 
     Args:
-        group: the process group; all ranks by default
-        timeout: seconds to wait for late ranks
+        group: The process group; all ranks by default.
+        timeout: Seconds to wait for late ranks.
 
     Where a method takes ``what``, it names the operation in the error message: "meeting 3".
     """

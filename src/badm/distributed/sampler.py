@@ -34,12 +34,12 @@ class DistributedBatchSampler(Sampler[list[int]]):
     ranks with equal weights, in which a sample of a smaller batch would count for more.
 
     Args:
-        num_samples: number of samples in the dataset, at least one per rank
-        batch_size: largest number of samples in a batch of one rank
-        rank: this rank; that of the default process group by default
-        world_size: number of ranks; that of the default process group by default
-        labels: label of every sample, to split by label; None, the default, splits at random
-        seed: seed of the order, the same on all ranks; epoch ``e`` uses ``seed + e``
+        num_samples: Number of samples in the dataset, at least one per rank.
+        batch_size: Largest number of samples in a batch of one rank.
+        rank: This rank; that of the default process group by default.
+        world_size: Number of ranks; that of the default process group by default.
+        labels: Label of every sample, to split by label; None, the default, splits at random.
+        seed: Seed of the order, the same on all ranks; epoch ``e`` uses ``seed + e``.
 
     >>> for rank in range(2):
     ...     sampler = DistributedBatchSampler(10, batch_size=2, rank=rank, world_size=2)

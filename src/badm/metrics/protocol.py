@@ -84,13 +84,13 @@ class Metric(ABC):
     Only :meth:`direction` and :meth:`operator` are abstract; the other methods have defaults.
 
     Attributes:
-        name: what ``BADM(metric=...)`` takes
-        fallback: metric of parameters this one does not apply to, and of complex ones
-        suits_output_layer: whether :func:`badm.parameter_groups` uses it for the last layer
-        linear: whether ``Q`` is the same for complex parameters as for real ones
-        differentiable: whether autograd can differentiate through a step
-        state_keys: keys of a state after its first step
-        optional_state_keys: keys that a state may have besides
+        name: What ``BADM(metric=...)`` takes.
+        fallback: Metric of parameters this one does not apply to, and of complex ones.
+        suits_output_layer: Whether :func:`badm.parameter_groups` uses it for the last layer.
+        linear: Whether ``Q`` is the same for complex parameters as for real ones.
+        differentiable: Whether autograd can differentiate through a step.
+        state_keys: Keys of a state after its first step.
+        optional_state_keys: Keys that a state may have besides.
 
     A metric that divides every step by a constant:
 

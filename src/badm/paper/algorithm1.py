@@ -33,14 +33,14 @@ class Algorithm1:
     term (docs/theory.md); it is fixed during a step and updated between steps.
 
     Args:
-        params: the global point; updated in place
-        sub_batches: number of sub-batches ``S``, at least 1
-        rho: proximal weight ``ρ`` > 0
-        sigma: penalty ``σ`` > 0, the inverse of the learning rate
-        alpha: weights ``α_s`` of the sub-batches, which sum to 1; equal by default
-        metric: name of the metric; the default is the paper's
-        beta2: memory of the second moment, in [0, 1), as in :class:`badm.BADM`
-        eps: added to the root of the second moment, as in :class:`badm.BADM`
+        params: The global point; updated in place.
+        sub_batches: Number of sub-batches ``S``, at least 1.
+        rho: Proximal weight ``ρ`` > 0.
+        sigma: Penalty ``σ`` > 0, the inverse of the learning rate.
+        alpha: Weights ``α_s`` of the sub-batches, which sum to 1; equal by default.
+        metric: Name of the metric; the default is the paper's.
+        beta2: Memory of the second moment, in [0, 1), as in :class:`badm.BADM`.
+        eps: Added to the root of the second moment, as in :class:`badm.BADM`.
 
     >>> w = torch.tensor([1.0, -2.0])
     >>> algorithm = Algorithm1([w], sub_batches=2, rho=1.0, sigma=4.0)
@@ -94,8 +94,8 @@ class Algorithm1:
 
         Args:
             gradients: ``gradients[s][i]`` is the mean gradient over sub-batch ``s`` for parameter
-                ``i`` at ``params``; ``None`` for an empty sub-batch, whose ``w_s`` and ``π_s`` stay
-            alpha: weights for this batch only (``α_bs`` renormalised weights it exactly)
+                ``i`` at ``params``; ``None`` if it is empty, which keeps its ``w_s`` and ``π_s``.
+            alpha: Weights for this batch only (``α_bs`` renormalised weights it exactly).
         """
         if len(gradients) != len(self.duals):
             raise ValueError(

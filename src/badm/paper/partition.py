@@ -26,12 +26,12 @@ class Partition:
     sub-batches are empty, with weight 0.
 
     Args:
-        num_samples: number of samples ``N``, at least 1
-        batch_size: samples per batch; the last batch may be smaller
-        sub_batch_size: samples per sub-batch, the last one shorter; or give ``sub_batches``
-        sub_batches: sub-batches per batch, whose sizes differ by at most one
-        shuffle: draw a random order, the default, as the paper does
-        generator: source of the order; torch's global one by default
+        num_samples: Number of samples ``N``, at least 1.
+        batch_size: Samples per batch; the last batch may be smaller.
+        sub_batch_size: Samples per sub-batch, the last one shorter; or give ``sub_batches``.
+        sub_batches: Sub-batches per batch, whose sizes differ by at most one.
+        shuffle: Draw a random order, the default, as the paper does.
+        generator: Source of the order; torch's global one by default.
 
     >>> partition = Partition(10, 6, sub_batches=2, shuffle=False)
     >>> [[part.tolist() for part in batch] for batch in partition.batches()]
@@ -110,8 +110,8 @@ def split(batch: Any, sub_batches: int) -> list[Any]:
     anything else (a number, a string, ``None``, a zero-dimensional tensor) goes into every part.
 
     Args:
-        batch: tensors in any nesting of mappings, tuples and lists, all of one length
-        sub_batches: number of parts, at least 1 and at most the number of samples
+        batch: Tensors in any nesting of mappings, tuples and lists, all of one length.
+        sub_batches: Number of parts, at least 1 and at most the number of samples.
 
     >>> x, y = torch.arange(5), torch.zeros(5, 2)
     >>> [part["x"].tolist() for part in split({"x": x, "y": (y, "name")}, 2)]

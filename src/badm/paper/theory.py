@@ -80,14 +80,14 @@ class Certificate:
         """Run Algorithm 1 on a problem and measure both inequalities at every iteration.
 
         Args:
-            problem: a smooth problem with known constants ``η`` and ``F*``
-            partition: batches and sub-batches of its samples; none may be empty
-            rho: proximal weight ``ρ`` > 0
-            sigma: penalty ``σ`` > 0; by default ``5·max(η, ρ)``, the smallest the theorem allows
-            steps: number of iterations, batch after batch, at least 1
-            start: initial duals: ``"gradient"`` is ``−∇F_s(z⁰)``, covered from ``k = 1``;
-                ``"zero"``, as in an optimizer, is covered from ``k = 2``
-            point: initial global point; the origin by default
+            problem: A smooth problem with known constants ``η`` and ``F*``.
+            partition: Batches and sub-batches of its samples; none may be empty.
+            rho: Proximal weight ``ρ`` > 0.
+            sigma: Penalty ``σ`` > 0; by default ``5·max(η, ρ)``, the smallest the theorem allows.
+            steps: Number of iterations, batch after batch, at least 1.
+            start: Initial duals: ``"gradient"`` is ``−∇F_s(z⁰)``, covered from ``k = 1``;
+                ``"zero"``, as in an optimizer, is covered from ``k = 2``.
+            point: Initial global point; the origin by default.
         """
         sigma = 5 * max(problem.eta, rho) if sigma is None else sigma
         batches = list(partition.batches())

@@ -27,7 +27,7 @@ def exit_with_parent(parent: int | None = None) -> None:
     started a process for the end of its parent.
 
     Args:
-        parent: process id of the parent, in case it has ended already; the current one by default
+        parent: Process id of the parent, in case it has ended already; the current one by default.
     """
     expected = os.getppid() if parent is None else parent
     if sys.platform == "linux":  # works even while no Python thread runs, as in a loop of C code

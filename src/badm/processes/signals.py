@@ -122,8 +122,8 @@ def handle_signals(
     """Handle signals in this process; those it inherited as ignored stay ignored.
 
     Args:
-        numbers: the signals to handle
-        announce: print on stderr what a signal does, as a command should; workers stay silent
+        numbers: The signals to handle.
+        announce: Print on stderr what a signal does, as a command should; workers stay silent.
     """
     global _current
     taken = [n for n in numbers if signal.getsignal(n) is not signal.SIG_IGN]

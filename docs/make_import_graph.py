@@ -1,0 +1,242 @@
+"""Draw docs/architecture.svg, the rooms of badm and their imports, from the code itself.
+
+    python docs/make_import_graph.py
+
+Every import between two rooms is shown once with its count: as an arrow where both are boxes of the
+evaluation or of the library, otherwise as text in one of the two.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import grimp
+
+PICTURE = Path(__file__).with_name("architecture.svg")
+Edges = Mapping[tuple[str, str], int]
+
+CONTRACTS = ("task", "method", "paper")
+HELPERS = ("errors", "files", "formatting", "names")
+LIBRARY = ("metrics", "paper", "distributed", "checks", "processes")
+
+
+def room(module: str) -> str:
+    """Return the room of a module.
+
+    >>> room("badm.bench.tasks.digits"), room("badm.bench.task"), room("badm.optimizer")
+    ('tasks', 'contracts', 'badm')
+    """
+    _, *path = module.split(".")
+    if path[:1] in (["cli"], ["commands"], ["__main__"]):
+        return "commands"
+    if path[:1] != ["bench"]:
+        return path[0] if path and path[0] in LIBRARY else "badm"
+    if len(path) == 1 or path[1] in CONTRACTS:
+        return "contracts"
+    return "helpers" if path[1] in HELPERS else path[1]
+
+
+def edges() -> Edges:
+    """Count the imports between rooms: how many modules of one import how many of the other."""
+    graph = grimp.build_graph("badm", exclude_type_checking_imports=True, cache_dir=None)
+    found: Counter[tuple[str, str]] = Counter()
+    for module in graph.modules:
+        for imported in graph.find_modules_directly_imported_by(module):
+            found[room(module), room(imported)] += 1
+    return {pair: found[pair] for pair in sorted(found) if pair[0] != pair[1]}
+
+
+@dataclass(frozen=True)
+class Box:
+    """A room: its corner and size in grid units, its title and what it is for."""
+
+    x: float
+    y: float
+    width: float
+    title: str
+    purpose: str
+    height: float = 1.0
+    bar: bool = False  # as wide as the evaluation: shows its imports as text
+
+
+BOXES = {
+    "commands": Box(0, 0.4, 14.4, "badm.commands, badm.cli", "parse and print", 1.25, True),
+    "reproduce": Box(0, 2.6, 5.2, "reproduce", "the paper's tables, ours beside them"),
+    "compare": Box(5.9, 2.6, 8.5, "compare", "which runs make a comparison: protocol, search"),
+    "report": Box(0, 4.7, 2.1, "report", "page, tables"),
+    "analysis": Box(3.1, 4.7, 3.8, "analysis", "statistics, summaries"),
+    "engine": Box(8.3, 4.7, 3.7, "engine", "one run, from seed to result"),
+    "tasks": Box(5.6, 6.8, 3.7, "tasks", "data, model, loss, score"),
+    "methods": Box(10.7, 6.8, 3.7, "methods", "optimizers to compare"),
+    "models": Box(5.6, 8.9, 2.1, "models", "networks"),
+    "data": Box(5.6, 11, 3.7, "data", "datasets: fetch, verify, read"),
+    "records": Box(
+        0, 12.8, 14.4, "records", "what is written down: runs, plans, comparisons", 1.25, True
+    ),
+    "contracts": Box(0, 14.5, 14.4, "task, method, paper", "the contracts", 1.25, True),
+    "helpers": Box(0, 16.2, 14.4, "errors, files, formatting, names", "the helpers", 1.25, True),
+    "paper": Box(0, 18.9, 3.0, "paper", "word for word", 1.4),
+    "badm": Box(3.9, 18.9, 6.1, "badm", "optimizer, update, groups", 1.4),
+    "metrics": Box(1.4, 21.2, 6.3, "metrics", "one file per metric", 1.4),
+    "distributed": Box(4.6, 23.5, 5.4, "distributed", "replicas, ranks, fsdp", 1.4),
+    "checks": Box(0, 25.8, 10.0, "checks", "checks of arguments"),
+    "processes": Box(10.4, 18.9, 4.0, "processes", "signals, parent death", 1.4),
+}
+
+LIBRARY_TOP = 18.3
+
+# Where each arrow runs: x of a vertical line, or points to turn at before the last box is reached.
+ARROWS: dict[tuple[str, str], float | tuple[float, float]] = {
+    ("reproduce", "report"): 1.0,
+    ("reproduce", "analysis"): 4.2,
+    ("reproduce", "tasks"): (2.6, 7.3),
+    ("compare", "analysis"): 6.4,
+    ("compare", "tasks"): 7.6,
+    ("compare", "engine"): 10.15,
+    ("compare", "methods"): 13.2,
+    ("engine", "tasks"): 8.8,
+    ("engine", "methods"): 11.3,
+    ("tasks", "models"): 6.6,
+    ("tasks", "data"): 8.5,
+    ("models", "data"): 6.6,
+    ("badm", "metrics"): 5.6,
+    ("badm", "distributed"): 9.0,
+    ("paper", "metrics"): 2.2,
+    ("paper", "checks"): 0.7,
+    ("metrics", "distributed"): 6.4,
+    ("distributed", "checks"): 7.7,
+}
+
+X_UNIT, Y_UNIT = 58, 40  # pixels
+MARGIN = 24
+CAPTION = (
+    "Arrows show imports, with their number; so does “← tasks 25” in a box that tasks imports."
+)
+STYLE = """
+  svg { background: #fff; }
+  .room { fill: #eef3fb; stroke: #4a6fa5; }
+  .bar { fill: #f6f2e7; stroke: #a08a4f; }
+  .library { fill: #eaf5ee; stroke: #4f8f66; }
+  .panel { fill: none; stroke: #c9ced6; stroke-dasharray: 4 4; }
+  .arrow { fill: none; stroke: #44546a; stroke-width: 1.6; marker-end: url(#head); }
+  .head { fill: #44546a; }
+  text { font-family: system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2937; }
+  .title { font-size: 15px; font-weight: 600; }
+  .purpose { font-size: 12px; font-weight: 400; fill: #4b5563; }
+  .uses { font-size: 12px; fill: #6b5a24; }
+  .count { font-size: 12px; font-weight: 600; fill: #44546a; }
+  .heading { font-size: 13px; fill: #6b7280; }
+"""
+
+
+def draw(found: Edges) -> str:
+    """Return the picture as SVG; raise if there is a room or an arrow that it has no place for."""
+    rooms = {name for pair in found for name in pair}
+    if unknown := rooms - set(BOXES):
+        raise ValueError(f"no box for {', '.join(sorted(unknown))}: add one to BOXES")
+    parts = [
+        _text(0, 0.1, "heading", CAPTION),
+        _panel(1.95, 16.0, "badm.bench: the evaluation"),
+        _panel(18.3, 8.9, "badm: the library, which imports torch and nothing else"),
+        *(part for pair, count in found.items() if pair in ARROWS for part in _arrow(pair, count)),
+        *(part for name, box in BOXES.items() for part in _box(name, box, found)),
+    ]
+    left, width = MARGIN + round(0.4 * X_UNIT), round(15.2 * X_UNIT) + 2 * MARGIN
+    height = round(27.3 * Y_UNIT) + 2 * MARGIN
+    recorded = json.dumps([[*pair, count] for pair, count in found.items()])
+    body = "\n".join(parts)
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" \
+viewBox="-{left} -{MARGIN} {width} {height}" \
+role="img" aria-label="The rooms of badm and their imports">
+<metadata id="imports">{recorded}</metadata>
+<style>{STYLE}</style>
+<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" \
+orient="auto"><path class="head" d="M0 0 8 4 0 8z"/></marker></defs>
+{body}
+</svg>
+"""
+
+
+def _box(name: str, box: Box, found: Edges) -> Iterator[str]:
+    kind = "bar" if box.bar else "library" if box.y > LIBRARY_TOP else "room"
+    yield (
+        f'<rect class="{kind}" x="{_x(box.x)}" y="{_y(box.y)}" width="{_x(box.width)}" '
+        f'height="{_y(box.height)}" rx="7"/>'
+    )
+    lines = [("title", box.title), ("purpose", box.purpose), ("uses", _uses(name, found))]
+    if box.bar:  # two lines
+        yield _text(box.x + 0.25, box.y + 0.52, "title", box.title, box.purpose)
+        yield _text(box.x + 0.25, box.y + 1.0, "uses", lines[2][1])
+        return
+    for line, (style, text) in enumerate(lines):
+        if text:
+            yield _text(box.x + 0.2, box.y + 0.42 + 0.4 * line, style, text)
+
+
+def _uses(name: str, found: Edges) -> str:
+    """List the imports that no arrow shows: of ``commands``, or by others of this room."""
+    rest = {pair: count for pair, count in found.items() if pair not in ARROWS}
+    from_commands = {
+        b: count for (a, b), count in rest.items() if a == "commands" and _has_arrows(b)
+    }
+    if name == "commands":
+        return "→ " + _listed(from_commands)
+    by = {
+        a: count
+        for (a, b), count in rest.items()
+        if b == name and not (a == "commands" and b in from_commands)
+    }
+    if by and _has_arrows(name):
+        raise ValueError(f"no arrow from {', '.join(by)} to {name}: add one to ARROWS")
+    return "← " + _listed(by) if by else ""
+
+
+def _has_arrows(name: str) -> bool:
+    """Whether a room is a box of the evaluation, whose imports are arrows."""
+    return not BOXES[name].bar and BOXES[name].y < LIBRARY_TOP
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return " · ".join(f"{n} {counts[n]}" for n in sorted(counts, key=lambda n: (-counts[n], n)))
+
+
+def _arrow(pair: tuple[str, str], count: int) -> Iterator[str]:
+    above, below, way = BOXES[pair[0]], BOXES[pair[1]], ARROWS[pair]
+    x, turn = way if isinstance(way, tuple) else (way, None)
+    top = above.y + above.height
+    if turn is None:
+        path = f"M{_x(x)} {_y(top)}V{_y(below.y)}"
+    else:
+        corner = f"Q{_x(x)} {_y(turn)} {_x(x + 0.2)} {_y(turn)}"
+        path = f"M{_x(x)} {_y(top)}V{_y(turn - 0.3)}{corner}H{_x(below.x)}"
+    yield f'<path class="arrow" d="{path}"/>'
+    yield _text(x + 0.12, top + 0.62, "count", str(count))
+
+
+def _panel(y: float, height: float, heading: str) -> str:
+    return (
+        f'<rect class="panel" x="{_x(-0.4)}" y="{_y(y)}" width="{_x(15.2)}" '
+        f'height="{_y(height)}" rx="10"/>' + _text(0, y + 0.42, "heading", heading)
+    )
+
+
+def _text(x: float, y: float, kind: str, text: str, purpose: str = "") -> str:
+    more = f'<tspan class="purpose" dx="10">{escape(purpose)}</tspan>' if purpose else ""
+    return f'<text class="{kind}" x="{_x(x)}" y="{_y(y)}">{escape(text)}{more}</text>'
+
+
+def _x(units: float) -> str:
+    return f"{units * X_UNIT:g}"
+
+
+def _y(units: float) -> str:
+    return f"{units * Y_UNIT:g}"
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(draw(edges()), encoding="utf-8")
