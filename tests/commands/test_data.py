@@ -150,7 +150,7 @@ def test_a_fetch_that_fails_says_which_files_go_where(
     monkeypatch.setattr(reviews, "ARCHIVE", nowhere)
     result = badm_data_command("fetch", "imdb")
     assert result.exit_code == 1
-    for part in ("could not be had", str(root), "imdb/train.jsonl.gz", "data verify imdb"):
+    for part in ("could not be downloaded", str(root), "imdb/train.jsonl.gz", "data verify imdb"):
         assert part in result.stderr
     shown = json.loads(badm_data_command("fetch", "imdb", "--json").stdout)
     assert shown["datasets"][0]["outcome"] == "failed"
@@ -231,7 +231,7 @@ def test_fetch_does_not_keep_images_that_are_not_those_of_mnist(
     pretend(monkeypatch)
     result = badm_data_command("fetch", "mnist", "--quiet")
     assert result.exit_code == 1
-    assert "what came for mnist is not what it should be" in result.stderr
+    assert "the files downloaded for mnist are not as expected" in result.stderr
     assert list(root.iterdir()) == []
 
 
@@ -267,7 +267,7 @@ def test_fetch_from_a_hub_that_refuses_fails_cleanly(root: Path, tmp_path: Path)
         HF_HOME=str(tmp_path / "hub"),
     )
     assert result.returncode == 1, result.stderr
-    assert "ylecun/mnist could not be had from the Hugging Face Hub" in result.stderr
+    assert "ylecun/mnist could not be downloaded from the Hugging Face Hub" in result.stderr
     assert "Traceback" not in result.stderr
     assert "Retry" not in result.stderr
     assert list(place.iterdir()) == []
@@ -317,4 +317,4 @@ def test_verify_names_the_corrupt_copy_of_a_real_file(badm_data: Path, root: Pat
     images.write_bytes(images.read_bytes()[:-1000])
     result = badm_data_command("verify")
     assert result.exit_code == 1
-    assert f"mnist/{idx.FILES[2]}: {images} is cut off" in result.stderr
+    assert f"mnist/{idx.FILES[2]}: {images} is truncated" in result.stderr

@@ -223,20 +223,23 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 MADE = graphs.synthetic(6, 4, 2, seed=0)
 CSR: dict[str, tuple[dict[str, Any], str]] = {
-    "nodes": ({"adj_shape": np.array([HUGE, HUGE])}, "adj_indptr must rise from 0 in"),
+    "nodes": ({"adj_shape": np.array([HUGE, HUGE])}, "adj_indptr must ascend from 0 in"),
     "columns": ({"attr_shape": np.array([6, HUGE])}, "states 1,000,000,000,000 columns"),
     "negative columns": ({"attr_shape": np.array([6, -4])}, "attr_shape must be two sizes"),
     "a shape of one number": ({"attr_shape": np.array(6)}, "attr_shape must be a row"),
     "a shape of three": ({"adj_shape": np.array([6, 6, 6])}, "adj_shape must be two sizes"),
-    "pointers that fall": ({"adj_indptr": np.arange(7)[::-1].copy()}, "adj_indptr must rise"),
+    "pointers that fall": ({"adj_indptr": np.arange(7)[::-1].copy()}, "adj_indptr must ascend"),
     "pointers beyond the end": ({"adj_indptr": np.arange(7) * 10**9}, "adj_indices has"),
     "one pointer": ({"adj_indptr": np.array(0)}, "adj_indptr must be a row"),
     "one value": ({"attr_data": np.array(1.0)}, "attr_data must be"),
     "values of no number": ({"attr_data": np.full(len(MADE.features.data), np.nan)}, "has nan"),
     "NaN for a label": ({"labels": np.array([np.nan] * 6)}, "labels must be a row of whole"),
     "labels of a huge class": ({"labels": np.array([0, 1, 0, 1, 0, HUGE])}, "class numbers from 0"),
-    "one name": ({"class_names": np.array("a")}, "class_names must be a row of texts"),
-    "names that are numbers": ({"class_names": np.zeros(2)}, "class_names must be a row of texts"),
+    "one name": ({"class_names": np.array("a")}, "class_names must be a row of strings"),
+    "names that are numbers": (
+        {"class_names": np.zeros(2)},
+        "class_names must be a row of strings",
+    ),
 }
 
 
@@ -488,8 +491,8 @@ PICTURES: dict[str, tuple[bytes, str]] = {
     "a PNG of nothing": (png(0, 5), ""),
     "a JPEG of 65,000 × 65,000": (jpeg(65_000, 65_000), ""),
     "a JPEG of 9,000 × 9,000": (jpeg(9_000, 9_000), "states 9,000 × 9,000 pixels"),
-    "a picture of another kind": (as_format("BMP"), "is no image of the kinds JPEG, PNG"),
-    "a program that draws": (as_format("EPS"), "is no image of the kinds JPEG, PNG"),
+    "a picture of another kind": (as_format("BMP"), "is not a JPEG or PNG image"),
+    "a program that draws": (as_format("EPS"), "is not a JPEG or PNG image"),
     "a PNG of noise": (png(4, 4, b"noise"), "cannot be decoded"),
 }
 
@@ -611,7 +614,7 @@ def test_a_table_of_molecules_that_is_none_is_refused(tmp_path: Path, how: str) 
 
 SMILES: dict[str, tuple[str, str]] = {
     "a chain": ("C" * 200_000, "has more than 2,000 letters"),
-    "branches in branches": ("C(" * 500 + "C" + ")" * 500, "branches within branches"),
+    "branches in branches": ("C(" * 500 + "C" + ")" * 500, "or more nested branches"),
     "branches that never end": ("C(" * 100_000, "has more than 2,000 letters"),
     "half a pair": ("C\udc80", "fails in RDKit"),
     "a zero byte": ("C\0C", "is not a SMILES"),
@@ -740,7 +743,7 @@ def test_a_small_archive_does_not_fill_the_disk(tmp_path: Path) -> None:
 def test_an_archive_of_countless_files_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archives, "MOST", 10)
+    monkeypatch.setattr(archives, "MAX_MEMBERS", 10)
     archive = tar(tmp_path / "many.tar.gz", *map(str, range(11)))
     with refused(data.ArchiveError, "many.tar.gz holds more than 10 files and folders"):
         data.unpack(archive, tmp_path / "inside")

@@ -272,7 +272,7 @@ def test_without_data_the_command_that_gets_them_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BADM_DATA", str(tmp_path))
-    with pytest.raises(MissingData, match="`badm data fetch caltech-airplanes` gets it"):
+    with pytest.raises(MissingData, match="`badm data fetch caltech-airplanes` downloads it"):
         data.path(DATASET)
 
 

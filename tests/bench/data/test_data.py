@@ -237,9 +237,9 @@ def test_idx_gives_the_bytes_in_their_places(tmp_path: Path) -> None:
         (gz(HEADER + IMAGE * 3), "2×28×28 = 1568 bytes and holds more"),
         (gz(struct.pack(">4I", 2051, 2**32 - 1, 2**16, 28)), "which a file of"),
         (gz(struct.pack(">4I", 2051, 0, 28, 28)), "is empty"),
-        (gz(HEADER + os.urandom(1568))[:-300], "is cut off"),
-        (b"<html>not found</html>", "is not a sound gzip file"),
-        (gz(HEADER + IMAGE * 2)[:-8] + bytes(8), "is not a sound gzip file"),
+        (gz(HEADER + os.urandom(1568))[:-300], "is truncated"),
+        (b"<html>not found</html>", "is not a valid gzip file"),
+        (gz(HEADER + IMAGE * 2)[:-8] + bytes(8), "is not a valid gzip file"),
         (None, "is missing"),
     ],
 )
@@ -523,7 +523,7 @@ def test_fetch_does_not_mix_a_subset_with_the_whole(
     idx.write(other, torch.zeros(24, 28, 28, dtype=torch.uint8))
     (root / "mnist" / idx.FILES[1]).unlink()
     before = other.read_bytes()
-    with pytest.raises(FetchFailed, match=r"train-images.* differs from what was fetched"):
+    with pytest.raises(FetchFailed, match=r"train-images.* differs from the downloaded file"):
         data.fetch(small)
     assert other.read_bytes() == before
     assert [path.name for path in root.iterdir()] == ["mnist"]

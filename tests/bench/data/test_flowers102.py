@@ -212,7 +212,7 @@ def test_a_folder_without_photographs_is_named(tmp_path: Path) -> None:
 
 def test_a_photograph_that_is_none_is_named(tmp_path: Path) -> None:
     found = read(put(tmp_path, (7,)))
-    with pytest.raises(ImageFileError, match=r"image_00007\.jpg is no image"):
+    with pytest.raises(ImageFileError, match=r"image_00007\.jpg is not a JPEG or PNG image"):
         found.decoded(8, crop=True)
 
 
@@ -306,7 +306,7 @@ def test_what_is_fetched_has_the_checksums_of_the_catalogue() -> None:
 
 @pytest.mark.usefixtures("root")
 def test_without_data_the_command_that_gets_them_is_named() -> None:
-    with pytest.raises(MissingData, match="`badm data fetch flowers102` gets it"):
+    with pytest.raises(MissingData, match="`badm data fetch flowers102` downloads it"):
         data.path(DATASET)
 
 

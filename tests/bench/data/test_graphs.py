@@ -74,15 +74,15 @@ LABELS = MADE.labels.numpy()
         ({"adj_indices": at(COLUMNS, 0, -1)}, "adj_indices has column -1 in row 0, outside of 0"),
         ({"adj_indices": COLUMNS[:-1]}, r"adj_indices has \d+ entries, adj_indptr"),
         ({"adj_indices": COLUMNS.astype(float)}, "adj_indices must be a row of whole numbers"),
-        ({"adj_indices": np.zeros_like(COLUMNS)}, "adj_indices must rise within a row"),
-        ({"adj_indptr": at(POINTERS, 3, 10**6)}, "adj_indptr must rise from 0 in 40 steps"),
+        ({"adj_indices": np.zeros_like(COLUMNS)}, "adj_indices must be ascending within a row"),
+        ({"adj_indptr": at(POINTERS, 3, 10**6)}, "adj_indptr must ascend from 0 in 40 steps"),
         ({"adj_shape": np.array([40, 39])}, r"outside of 0 to 38|adj_shape must be square"),
         ({"adj_shape": np.array([40])}, "adj_shape must be two sizes"),
         ({"attr_shape": np.array([40, 9])}, "attr_indices has column .* outside of 0 to 8"),
-        ({"attr_shape": np.array([39, 12])}, "attr_indptr must rise from 0 in 39 steps"),
+        ({"attr_shape": np.array([39, 12])}, "attr_indptr must ascend from 0 in 39 steps"),
         ({"attr_indices": at(WORDS, 0, 12)}, "attr_indices has column 12 in row 0"),
-        ({"attr_data": at(VALUES, 7, np.nan)}, "attr_data has nan, which is no number"),
-        ({"attr_data": at(VALUES, 7, np.inf)}, "attr_data has inf, which is no number"),
+        ({"attr_data": at(VALUES, 7, np.nan)}, "attr_data has nan, which is not finite"),
+        ({"attr_data": at(VALUES, 7, np.inf)}, "attr_data has inf, which is not finite"),
         ({"attr_data": VALUES[1:]}, r"attr_data must be \d+ numbers"),
         ({"attr_data": VALUES.astype(str)}, r"attr_data must be \d+ numbers, got <U"),
         ({"labels": None}, "has no field labels, only adj_"),
@@ -107,7 +107,7 @@ def test_a_file_that_is_cut_off_is_named(tmp_path: Path, part: float) -> None:
     write(tmp_path / "made.npz", MADE)
     content = (tmp_path / "made.npz").read_bytes()
     (tmp_path / "made.npz").write_bytes(content[: int(part * len(content))])
-    with pytest.raises(GraphError, match=r"made\.npz is cut off or no npz file"):
+    with pytest.raises(GraphError, match=r"made\.npz is truncated or not an npz file"):
         read(tmp_path / "made.npz")
 
 
@@ -149,7 +149,7 @@ def test_a_broken_file_is_a_problem_and_no_crash(root: Path) -> None:
     (root / "graphs" / "cora.npz").write_bytes(b"no graph")
     (problem,) = data.verify(data.find("cora"))
     assert problem.kind == "corrupt"
-    assert str(problem).startswith("graphs/cora.npz: is cut off or no npz file")
+    assert str(problem).startswith("graphs/cora.npz: is truncated or not an npz file")
 
 
 def test_the_synthetic_graph_can_be_learned_from_words_and_from_links() -> None:
@@ -266,7 +266,7 @@ def test_a_source_that_is_another_graph_now_is_not_kept(root: Path, geometric: G
 def test_a_download_that_fails_says_why_and_leaves_nothing(
     root: Path, geometric: Geometric
 ) -> None:
-    with pytest.raises(FetchFailed, match=r"cora could not be had .* no https://drive/abc"):
+    with pytest.raises(FetchFailed, match=r"cora could not be downloaded .* no https://drive/abc"):
         data.fetch(data.find("cora"))
     assert list(root.iterdir()) == []
 

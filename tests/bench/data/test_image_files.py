@@ -108,8 +108,11 @@ def cut(file: Path) -> None:
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (Path.unlink, "is missing"),
     "cut off": (cut, "cannot be decoded: .*truncated"),
-    "a page": (lambda file: file.write_text("<html>not found</html>"), "is no image"),
-    "empty": (lambda file: file.write_bytes(b""), "is no image"),
+    "a page": (
+        lambda file: file.write_text("<html>not found</html>"),
+        "is not a JPEG or PNG image",
+    ),
+    "empty": (lambda file: file.write_bytes(b""), "is not a JPEG or PNG image"),
     "a header alone": (lambda file: file.write_bytes(file.read_bytes()[:200]), "cannot be|no imag"),
 }
 
@@ -131,7 +134,7 @@ def test_a_file_that_is_no_good_is_named_in_one_sentence(files: list[Path], how:
 
 def test_the_size_of_a_file_that_is_none_is_not_told(files: list[Path]) -> None:
     files[0].write_text("no image")
-    with pytest.raises(ImageFileError, match=r"0\.jpg is no image"):
+    with pytest.raises(ImageFileError, match=r"0\.jpg is not a JPEG or PNG image"):
         image_files.original_size(files[0])
 
 

@@ -115,7 +115,7 @@ def test_an_npz_file_that_is_cut_off_or_none_is_named(
     whole = file.read_bytes()
     for content in (whole[:-100], whole[:5000], b"<html>not found</html>", b""):
         file.write_bytes(content)
-        with pytest.raises(ImageError, match=r"cifar10\.npz is cut off or no npz file"):
+        with pytest.raises(ImageError, match=r"cifar10\.npz is truncated or not an npz file"):
             images.cifar10(tmp_path)
     # Damage in the middle, where the directory at the end of the file is still whole.
     file.write_bytes(whole[:3000] + bytes(2000) + whole[5000:])
@@ -369,7 +369,7 @@ def test_a_table_of_weeds_that_is_missing_or_no_text_is_named(tmp_path: Path) ->
     with pytest.raises(ImageError, match=r"labels\.csv is missing"):
         photographs.deepweeds(tmp_path)
     (tmp_path / "labels.csv").write_bytes(b"Filename\xff")
-    with pytest.raises(ImageError, match=r"labels\.csv must be UTF-8"):
+    with pytest.raises(ImageError, match=r"labels\.csv, line .*: must be UTF-8"):
         photographs.deepweeds(tmp_path)
 
 
@@ -459,7 +459,7 @@ def test_an_hdf5_file_that_is_missing_or_cut_off_is_named(tmp_path: Path) -> Non
     put_patches(tmp_path, "valid", *patches(3))
     file = tmp_path / "camelyonpatch_level_2_split_valid_x.h5"
     file.write_bytes(file.read_bytes()[:-1000])
-    with pytest.raises(ImageError, match=r"valid_x\.h5 is cut off or no HDF5 file"):
+    with pytest.raises(ImageError, match=r"valid_x\.h5 is truncated or not an HDF5 file"):
         Patches(file)
     file.unlink()
     with pytest.raises(ImageError, match=r"valid_x\.h5 is missing"):
@@ -608,11 +608,14 @@ def test_a_download_is_the_file_that_is_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"size": 9}, "gave more than the 9 bytes that it should"),
-        ({"size": 11}, "gave 10 of the 11 bytes that it should"),
-        ({"sha256": "0" * 64}, "has another checksum"),
-        ({"url": "file:///nowhere/set.bin"}, "could not be had"),
-        ({"url": "http://127.0.0.1:9/set.bin"}, "could not be had .*refused"),  # the discard port
+        ({"size": 9}, "returned more than the expected 9 bytes"),
+        ({"size": 11}, "returned 10 of the expected 11 bytes"),
+        ({"sha256": "0" * 64}, "its checksum is not the recorded one"),
+        ({"url": "file:///nowhere/set.bin"}, "could not be downloaded"),
+        (
+            {"url": "http://127.0.0.1:9/set.bin"},
+            "could not be downloaded .*refused",
+        ),  # the discard port
     ],
 )
 def test_a_download_that_is_not_what_it_was_is_refused(
@@ -626,7 +629,7 @@ def test_a_download_that_is_not_what_it_was_is_refused(
 
 def test_a_download_without_end_is_cut_short(tmp_path: Path) -> None:
     source = replace(published(tmp_path / "set.bin", bytes(5_000_000)), size=1000)
-    with pytest.raises(FetchFailed, match="gave more than the 1,000 bytes"):
+    with pytest.raises(FetchFailed, match="returned more than the expected 1,000 bytes"):
         source.get(tmp_path / "copy")
     assert (tmp_path / "copy").stat().st_size == 1001
 
@@ -693,7 +696,7 @@ def test_flowers_are_fetched_as_published_and_what_is_lacking_is_put_in(
     (root / "tf_flowers" / "roses" / "0.jpg").unlink()
     photograph(root / "tf_flowers" / "daisy" / "1.jpg", 99)
     (root / "SHA256SUMS").unlink()
-    with pytest.raises(FetchFailed, match=r"daisy/1\.jpg is there and differs"):
+    with pytest.raises(FetchFailed, match=r"daisy/1\.jpg differs from the downloaded file"):
         data.fetch(few)
 
 

@@ -121,9 +121,9 @@ def test_a_file_that_is_missing_cut_off_empty_or_no_gzip_is_named(tmp_path: Path
     file = tmp_path / "train.jsonl.gz"
     whole = file.read_bytes()
     for content, words in (
-        (whole[:-20], "is cut off"),
-        (b"<html>not found</html>", "is not a sound gzip file"),
-        (whole[:12] + b"\xff" * 20 + whole[32:], "is not a sound gzip file"),
+        (whole[:-20], "is truncated"),
+        (b"<html>not found</html>", "is not a valid gzip file"),
+        (whole[:12] + b"\xff" * 20 + whole[32:], "is not a valid gzip file"),
         (gzip.compress(b""), "is empty"),
     ):
         file.write_bytes(content)

@@ -171,7 +171,7 @@ def test_a_part_goes_on_without_the_tasks_whose_data_are_missing(
     result = badm("reproduce", "mixed", *chosen, *places)
     assert result.exit_code == 0, result.output
     assert result.stderr.count("mixed goes on without it: bbbp is not complete") == 1
-    assert "`badm data fetch bbbp` gets it" in result.stderr
+    assert "`badm data fetch bbbp` downloads it" in result.stderr
     markdown = (tmp_path / "results" / "mixed.md").read_text(encoding="utf-8")
     for measured, other in (cells(markdown, "A")[name] for name in ("sgd", "adam")):
         assert " %" in measured

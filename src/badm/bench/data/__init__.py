@@ -1,4 +1,4 @@
-"""Real data: what there is, where it is, whether it is sound, and how to get it.
+"""Datasets: what there is, where the files are, whether they are intact, and how to fetch them.
 
 >>> from badm.bench.data import find
 >>> dataset = find("mnist")

@@ -1,4 +1,4 @@
-"""Airplanes of Caltech-101: photographs, and a box around the airplane in each."""
+"""The airplanes of Caltech-101: photographs with a box around the airplane."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from badm.bench.data.archives import ArchiveError, unpack
 from badm.bench.data.dataset import FetchFailed, FileProblem, ProgressCallback
 from badm.bench.data.download import Download
 
-# Where images and annotations are: as the archive of the publisher unpacks, and side by side.
+# Folders of images and annotations: as the published archive unpacks, and a plain layout.
 OFFICIAL = ("101_ObjectCategories/airplanes", "Annotations/Airplanes_Side_2")
 PLAIN = ("images", "Airplanes_Side_2")
 INNER = ("101_ObjectCategories.tar.gz", "Annotations.tar")  # the archives in the archive
@@ -33,12 +33,12 @@ ARCHIVE = Download(
 
 
 class AirplaneError(ValueError):
-    """A file that is not as it should be, or not there; the message names it and the field."""
+    """A file is missing or invalid; the message names the file and the field."""
 
 
 @dataclass(frozen=True)
 class Airplane:
-    """One photograph of ``height × width`` pixels; the box is in pixels too."""
+    """A photograph of ``height × width`` pixels and its box, in pixels too."""
 
     image: Path
     annotation: Path
@@ -51,20 +51,20 @@ class Airplane:
 
     @property
     def flaw(self) -> str | None:
-        """What is wrong with a box that holds nothing."""
+        """What is wrong with an empty box, or ``None``."""
         if self.y1 == self.y2:
             return f"no height (y0 = y1 = {self.y1:g})"
         return f"no width (x0 = x1 = {self.x1:g})" if self.x1 == self.x2 else None
 
     @property
     def target(self) -> tuple[float, float, float, float]:
-        """The box in parts of width and height, whatever size the image is brought to."""
+        """The box in fractions of width and height, which resizing does not change."""
         x, y = self.width, self.height
         return self.x1 / x, self.y1 / y, self.x2 / x, self.y2 / y
 
 
 def read(folder: Path) -> list[Airplane]:
-    """All photographs of a folder, by name; nothing of them is decoded.
+    """List all photographs of a folder, sorted by name; images are not decoded.
 
     >>> from badm.bench.data import path
     >>> read(path("caltech-airplanes"))[0].target  # doctest: +SKIP
@@ -74,7 +74,7 @@ def read(folder: Path) -> list[Airplane]:
 
 
 def pairs(folder: Path) -> list[tuple[Path, Path]]:
-    """Every image with its annotation, by name, in either of two layouts."""
+    """Pair every image with its annotation, sorted by name, in either of two layouts."""
     inside = OFFICIAL if (folder / OFFICIAL[0]).is_dir() else PLAIN
     images, annotations = (folder / part for part in inside)
     found = {_number(file): file for file in sorted(images.glob("image_*.jpg"))}
@@ -93,7 +93,7 @@ def pairs(folder: Path) -> list[tuple[Path, Path]]:
 
 
 def read_one(image: Path, annotation: Path) -> Airplane:
-    """One photograph, with a box that lies within it."""
+    """Read one photograph's size and box, which must lie within it."""
     y1, y2, x1, x2 = read_box(annotation)
     height, width = image_files.original_size(image)
     for axis, low, high, size in (("y", y1, y2, height), ("x", x1, x2, width)):
@@ -106,14 +106,14 @@ def read_one(image: Path, annotation: Path) -> Airplane:
 
 
 def read_box(file: Path) -> tuple[float, float, float, float]:
-    """``box_coord`` of a MATLAB file: y0, y1, x0, x1."""
+    """Read ``box_coord`` of a MATLAB file: y0, y1, x0, x1."""
     (array,) = matlab.fields(file, [BOX], AirplaneError)
     if array.dtype.kind not in "iuf" or array.size != 4:
         raise AirplaneError(
             f"{file}: {BOX} must be four numbers y0, y1, x0, x1, got {array.dtype} of shape "
             f"{array.shape}"
         )
-    # At once to float: in bytes, as some files have them, 38 - 104 is 190.
+    # Convert before subtracting: in uint8, as some files have them, 38 - 104 is 190.
     y0, y1, x0, x1 = map(float, array.ravel())
     if not all(map(math.isfinite, (y0, y1, x0, x1))):
         raise AirplaneError(f"{file}: {BOX} must be four numbers, got {array.ravel().tolist()}")
@@ -121,13 +121,13 @@ def read_box(file: Path) -> tuple[float, float, float, float]:
 
 
 def decoded(airplanes: Sequence[Airplane], side: int) -> tuple[Tensor, Tensor]:
-    """Images (N, side, side, 3) in bytes and targets (N, 4)."""
+    """Decode to images (N, side, side, 3), ``uint8``, and targets (N, 4)."""
     images = image_files.read_all([airplane.image for airplane in airplanes], side, side)
     return torch.from_numpy(images), torch.tensor([airplane.target for airplane in airplanes])
 
 
 def check(folder: Path) -> list[FileProblem]:
-    """What is wrong with the files of a folder, each of which is read."""
+    """List what is wrong with the files of a folder, all of which are read."""
     try:
         both = pairs(folder)
     except AirplaneError as error:
@@ -153,7 +153,7 @@ def check(folder: Path) -> list[FileProblem]:
 
 
 def fetch(folder: Path, report: ProgressCallback | None) -> None:
-    """Get the archive of Caltech and keep the airplanes, in the folders they unpack to."""
+    """Download Caltech's archive and keep the airplanes, in the folders they unpack to."""
     with TemporaryDirectory(prefix=".caltech-", dir=folder.parent) as temporary:
         archive, outer = Path(temporary) / ARCHIVE.name, Path(temporary) / "outer"
         ARCHIVE.get(archive, report)
@@ -172,9 +172,9 @@ def fetch(folder: Path, report: ProgressCallback | None) -> None:
 
 
 def synthetic_airplanes(count: int, side: int, *, seed: int) -> tuple[Tensor, Tensor]:
-    """Made-up images in bytes, a bright rectangle on dark noise, and targets.
+    """Generate ``uint8`` images of a bright rectangle on dark noise, and targets.
 
-    Rectangles differ far more in place and size than airplanes do.
+    The rectangles vary far more in position and size than airplanes do.
 
     >>> images, targets = synthetic_airplanes(3, 16, seed=0)
     >>> images.shape, images.dtype, targets.shape

@@ -1,4 +1,4 @@
-"""Unpacking zip and tar archives that may have been made to do harm."""
+"""Unpacking zip and tar archives that may be malicious."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from typing import IO, Any
 from badm.bench.data.sizes import DEFLATED, shown, size_of
 
 LARGEST = 32 << 30  # bytes an archive may unpack to
-MOST = 500_000  # files and folders in it
-LONGEST, LONGEST_PART = 1_000, 255  # bytes of a name, and of its parts, which no disk takes longer
-HEADERS = 1 << 20  # bytes of what a tar archive says of a member before it
+MAX_MEMBERS = 500_000  # files and folders
+LONGEST, LONGEST_PART = 1_000, 255  # bytes of a path and of its parts, as far as file systems allow
+HEADERS = 1 << 20  # bytes of the headers before a member of a tar archive
 NEITHER = "which is neither a file nor a folder"
 
 
 class ArchiveError(ValueError):
-    """An archive that is broken, or that holds what a dataset does not; nothing was unpacked."""
+    """An archive is broken or holds what no dataset does; nothing was unpacked."""
 
 
 def unpack(archive: Path, folder: Path, *, largest: int = LARGEST) -> None:
     """Unpack a zip or tar archive into a folder that is new or empty, all of it or nothing.
 
-    Refused: absolute paths, ``..``, links, devices, one name twice, names that are too long or
-    cannot be printed, more than ``largest`` bytes or than so small an archive can hold.
+    Refused are absolute paths, ``..``, links, devices, duplicate names, names that are too long or
+    not printable, and contents of more than ``largest`` bytes or than the archive can hold.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as made:
@@ -58,13 +58,13 @@ def unpack(archive: Path, folder: Path, *, largest: int = LARGEST) -> None:
             zlib.error,
             LZMAError,
             EOFError,
-            RuntimeError,  # zipfile's word for a password
-            NotImplementedError,  # and for a compression that it does not know
+            RuntimeError,  # zipfile: a password is needed
+            NotImplementedError,  # zipfile: unknown compression
             UnicodeError,
             OverflowError,
             struct.error,
         ) as error:
-            why = " ".join(str(error).split())  # tarfile tells of every compression it tried
+            why = " ".join(str(error).split())  # tarfile lists every compression it tried
             raise ArchiveError(f"{archive.name} cannot be unpacked: {why[:500]}") from error
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
             raise ArchiveError(f"{archive.name} holds one name twice: {error.filename}") from error
@@ -77,15 +77,15 @@ def _unpack(archive: Path, folder: Path, largest: int) -> None:
     size = size_of(archive, ArchiveError)
     left = min(largest, DEFLATED * size)
     for number, (name, opened) in enumerate(_members(archive), start=1):
-        if number > MOST:
-            raise ArchiveError(f"{archive.name} holds more than {MOST:,} files and folders")
+        if number > MAX_MEMBERS:
+            raise ArchiveError(f"{archive.name} holds more than {MAX_MEMBERS:,} files and folders")
         target = folder / _safe(name, archive)
         if opened is None:
             target.mkdir(parents=True, exist_ok=True)
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         with opened as source, open(target, "xb") as copy:
-            # Counted as they come: the sizes that an archive states may be wrong.
+            # Counted while reading: the sizes that an archive states may be wrong.
             while chunk := source.read(1 << 20):
                 left -= len(chunk)
                 if left < 0:
@@ -97,7 +97,7 @@ def _unpack(archive: Path, folder: Path, largest: int) -> None:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, AbstractContextManager[IO[bytes]] | None]]:
-    """Names with what opens them, or None for folders."""
+    """Yield names with a context that opens the member, or ``None`` for folders."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
             for info in packed.infolist():
@@ -120,7 +120,7 @@ def _safe(name: str, archive: Path) -> PurePosixPath:
         raise ArchiveError(f"{archive.name} holds {shown(name)}, which is too long for a name")
     if not name.isprintable():
         raise ArchiveError(f"{archive.name} holds {shown(name)}, which cannot be printed")
-    # Backslashes and colons are harmless here and lead elsewhere on Windows.
+    # Backslashes and colons are path separators on Windows.
     if path.is_absolute() or ".." in path.parts or set(name) & set("\\:\0"):
         raise ArchiveError(f"{archive.name} holds {shown(name)}, which leads outside")
     return path
@@ -131,7 +131,7 @@ def _short(part: str) -> bool:
 
 
 class _Member(tarfile.TarInfo):
-    """A member whose long name or other headers, which tarfile reads at once, have some size."""
+    """Limits the size of long names and other headers, which tarfile reads into memory."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> Any:
         ahead = (

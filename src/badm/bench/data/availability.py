@@ -1,4 +1,4 @@
-"""Whether a dataset is there, and where."""
+"""Whether the files of a dataset exist, and where."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Status = Literal["present", "partly", "missing", "inside scikit-learn"]
 
 
 def status(dataset: Dataset) -> Status:
-    """Whether all files of a dataset are there, some or none; what is in them is not looked at.
+    """Say whether all, some or none of the files of a dataset exist; they are not read.
 
     >>> status(find("digits"))
     'inside scikit-learn'
@@ -26,19 +26,19 @@ def status(dataset: Dataset) -> Status:
 
 
 def shortages(dataset: Dataset) -> list[tuple[Files, int]]:
-    """Which files there are too few of, and how many of them there are."""
+    """List the files of which there are too few, and how many there are."""
     counted = [(files, len(files.found(root()))) for files in required_files(dataset)]
     return [(files, found) for files, found in counted if found < files.count]
 
 
 def required_files(dataset: Dataset) -> tuple[Files, ...]:
-    """The files that have to be there: the official ones as soon as there is one of them."""
+    """Return the files that must exist: the official ones as soon as one of them does."""
     official = any(files.found(root()) for files in dataset.official)
     return dataset.official if official else dataset.files
 
 
 def path(dataset: Dataset | str) -> Path:
-    """The folder a dataset is in, or :class:`MissingData` that says how to get it.
+    """Return the folder of a dataset; :class:`MissingData` names the command that fetches it.
 
     >>> path("mnist")  # doctest: +SKIP
     PosixPath('/home/ada/.cache/badm/mnist')
@@ -53,6 +53,6 @@ def path(dataset: Dataset | str) -> Path:
         amount = "" if files.count == 1 else f" ({found} of {files.count})"
         raise MissingData(
             f"{dataset.name} is not complete in {folder}: {files.pattern} is missing{amount}. "
-            f"`badm data fetch {dataset.name}` gets it ({root_in_words()})"
+            f"`badm data fetch {dataset.name}` downloads it ({root_in_words()})"
         )
     return folder

@@ -1,4 +1,4 @@
-"""BBBP of MoleculeNet: molecules, and whether each passes the blood-brain barrier."""
+"""BBBP of MoleculeNet: molecules, labelled by whether they pass the blood-brain barrier."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from badm.bench.data import sizes
+from badm.bench.data import csv_files
 from badm.bench.data.dataset import FetchFailed, FileProblem, ProgressCallback
 from badm.bench.data.molecules import Molecules, merge
 from badm.bench.data.optional_imports import library
-from badm.bench.data.sizes import listed, shown
+from badm.bench.data.sizes import shown
 from badm.bench.data.smiles import NotAMolecule, read_smiles
 
 FILE = "BBBP.csv"
 SHA256 = "d07a38487aeac5cee5508413e468043ef3097451d2a112701c2d60be9ec6b662"
-SECONDS = 30  # without an answer
-LARGEST = 64 << 20  # bytes of a file
+SECONDS = 30  # timeout
 SMILES, LABEL, NAME = "smiles", "p_np", "name"
 
 
 class CsvError(ValueError):
-    """A file that is not as it should be; the message names it, the line and the field."""
+    """A file is invalid; the message names the file, the line and the field."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +46,20 @@ class Row:
 
 @dataclass(frozen=True)
 class Bbbp:
-    """What a file holds: the molecules that could be read, and the row that each was."""
+    """The molecules of a file that could be parsed, with the row of each."""
 
     molecules: Molecules
-    canonical: tuple[str, ...]  # SMILES of the molecules, the same for the same one
+    canonical: tuple[str, ...]  # SMILES that are equal for equal molecules
     rows: Tensor
-    count: int  # of all rows
+    count: int  # number of all rows
     notes: tuple[str, ...]
 
     def of_rows(self, rows: Tensor) -> Molecules:
-        """The molecules of those rows, in that order, as far as they could be read."""
+        """Select the molecules of those rows, in that order; unparsed ones are skipped."""
         return self.molecules.pick(self._places(rows))
 
     def repeats(self, rows: Tensor, others: Tensor) -> int:
-        """How many molecules of the first rows are among those of the others too."""
+        """Count the molecules of the first rows that are among those of the others too."""
         there = {self.canonical[i] for i in self._places(others)}
         return sum(self.canonical[i] in there for i in self._places(rows))
 
@@ -71,7 +70,7 @@ class Bbbp:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a CSV file with the columns ``smiles`` and ``p_np``, and perhaps ``name``.
+    """Read a CSV file with the columns ``smiles`` and ``p_np``, and optionally ``name``.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -84,9 +83,9 @@ def read_rows(path: Path) -> list[Row]:
     rows = []
     try:
         header = next(reader)
-        smiles, label = (_column(path, header, name) for name in (SMILES, LABEL))
+        smiles, label = (csv_files.column(path, header, n, CsvError) for n in (SMILES, LABEL))
         name = header.index(NAME) if NAME in header else None
-        line = reader.line_num + 1  # a quoted field may go over several lines
+        line = reader.line_num + 1  # a quoted field may span several lines
         for fields in reader:
             if fields:
                 where = f"{path}, line {line}"
@@ -109,7 +108,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def read(path: Path) -> Bbbp:
-    """The molecules of a file. What RDKit does not take as it is, the notes tell by name."""
+    """Read the molecules of a file; notes name those that RDKit could not parse as they are."""
     rows = read_rows(path)
     molecules, canonical, kept, altered, unread = [], [], [], [], []
     for number, row in enumerate(rows):
@@ -124,7 +123,7 @@ def read(path: Path) -> Bbbp:
         if one.left_out:
             altered.append((row, one.left_out))
     if not molecules:
-        raise CsvError(f"{path}, field {SMILES}: none of {len(rows)} is a molecule to RDKit")
+        raise CsvError(f"{path}, field {SMILES}: RDKit can parse none of {len(rows)}")
     notes = []
     if unread:
         notes.append(
@@ -141,7 +140,7 @@ def read(path: Path) -> Bbbp:
 
 
 def check(folder: Path) -> list[FileProblem]:
-    """What is wrong with the file of a folder."""
+    """List what is wrong with the file in a folder."""
     place = f"{folder.name}/{FILE}"
     try:
         read_rows(folder / FILE)
@@ -154,17 +153,17 @@ def check(folder: Path) -> list[FileProblem]:
 
 
 def fetch(folder: Path, report: ProgressCallback | None) -> None:
-    """Get the file with PyTorch Geometric (extra ``badm[graph]``), which knows where it is."""
+    """Download the file from the address that PyTorch Geometric has (extra ``badm[graph]``)."""
     data = library("torch_geometric.data", "graph")
     datasets = library("torch_geometric.datasets", "graph")
-    # Not by making a MoleculeNet: that would also compute features that nobody needs here.
+    # A MoleculeNet object would also compute features that are not needed here.
     address = datasets.MoleculeNet.url.format(FILE)
     before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(SECONDS)  # the library itself would wait for ever
+    socket.setdefaulttimeout(SECONDS)  # the library itself has no timeout
     try:
         data.download_url(address, str(folder), log=False)
     except (OSError, ValueError, HTTPException) as error:
-        raise FetchFailed(f"{address} could not be had ({error})") from error
+        raise FetchFailed(f"{address} could not be downloaded ({error})") from error
     finally:
         socket.setdefaulttimeout(before)
     if report:
@@ -172,26 +171,12 @@ def fetch(folder: Path, report: ProgressCallback | None) -> None:
 
 
 def _text(path: Path) -> str:
-    content = sizes.content(path, LARGEST, CsvError)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise CsvError(
-            f"{path}, line {line}: must be UTF-8, got the byte 0x{content[error.start]:02x}"
-        ) from error
+    text = csv_files.text(path, CsvError)
     if not text.strip():
         raise CsvError(f"{path} is empty")
     return text
 
 
-def _column(path: Path, header: Sequence[str], name: str) -> int:
-    if header.count(name) != 1:
-        amount = "more than one column" if name in header else "no column"
-        raise CsvError(f"{path}, line 1: {amount} {name!r} among {listed(header)}")
-    return header.index(name)
-
-
-def _listed(rows: Sequence[Row], most: int = 20) -> str:
-    names = ", ".join(map(str, rows[:most]))
-    return names if len(rows) <= most else f"{names} and {len(rows) - most} more"
+def _listed(rows: Sequence[Row], limit: int = 20) -> str:
+    names = ", ".join(map(str, rows[:limit]))
+    return names if len(rows) <= limit else f"{names} and {len(rows) - limit} more"

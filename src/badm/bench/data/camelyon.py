@@ -24,13 +24,13 @@ PARTS: tuple[Part, ...] = ("train", "valid", "test")
 
 
 class MissingH5py(ImportError):
-    """h5py is not installed; the message says how it is."""
+    """h5py is not installed; the message says how to install it."""
 
 
 class Patches:
-    """The pixels of an official file, ``(N, 96, 96, 3)``: indexing reads those rows from it.
+    """The pixels of an official file, ``(N, 96, 96, 3)``; indexing reads rows from disk.
 
-    All of them would take nine gigabytes of memory.
+    All rows would take nine gigabytes of memory.
     """
 
     def __init__(self, file: Path) -> None:
@@ -48,13 +48,13 @@ class Patches:
         return self.shape[0]
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        """Those rows, in their order."""
-        # h5py takes rows that rise, and each of them once.
+        """Read rows, in the given order."""
+        # h5py needs ascending rows without duplicates.
         rising, places = torch.unique(rows, return_inverse=True)
         return torch.from_numpy(self._read(rising.numpy()))[places]
 
     def first(self, count: int, side: int) -> Tensor:
-        """The first so many, shrunk to a ``side`` that divides 96 by averaging squares."""
+        """Read the first ``count``, shrunk by averaging to a ``side`` that divides 96."""
         factor = SIDE // side
         pixels = torch.from_numpy(self._read(slice(count)))
         if factor == 1:
@@ -69,14 +69,14 @@ class Patches:
             raise ImageError(f"{self.file}: x cannot be read: {error}") from error
 
     def _dataset(self) -> Any:
-        # A handle must not be shared with a process that was forked.
+        # A handle must not be shared with a forked process.
         if self.opened is None or self.opened[0] != os.getpid():
             self.opened = os.getpid(), _open(self.file, "x")
         return self.opened[1]
 
 
 def labels(file: Path) -> Tensor:
-    """The classes of an official file, ``(N, 1, 1, 1)`` in it."""
+    """Read the classes of an official file, stored as ``(N, 1, 1, 1)``."""
     found = _open(file, "y")
     if found.dtype.kind not in "iu" or found.ndim != 4 or found.shape[1:] != (1, 1, 1):
         raise ImageError(
@@ -94,7 +94,7 @@ def labels(file: Path) -> Tensor:
 
 
 def read(folder: Path, part: Part) -> tuple[Patches, Tensor]:
-    """Pixels and classes of one part of the set."""
+    """Open the pixels and read the classes of one part of the dataset."""
     x, y = (folder / FILE.format(part=part, field=field) for field in "xy")
     patches, classes = Patches(x), labels(y)
     if len(patches) != len(classes):
@@ -103,7 +103,7 @@ def read(folder: Path, part: Part) -> tuple[Patches, Tensor]:
 
 
 def first(folder: Path, part: Part, count: int, side: int) -> Images:
-    """The first patches of a part, in memory and shrunk."""
+    """Read the first patches of a part into memory, shrunk."""
     patches, classes = read(folder, part)
     return Images(patches.first(count, side), classes[:count])
 
@@ -112,12 +112,12 @@ def _open(file: Path, field: str) -> Any:
     try:
         h5py = importlib.import_module("h5py")
     except ModuleNotFoundError as error:
-        raise MissingH5py('PatchCamelyon needs h5py: pip install "badm[data]" brings it') from error
+        raise MissingH5py('PatchCamelyon needs h5py: pip install "badm[data]"') from error
     size = size_of(file, ImageError)
     try:
         opened = h5py.File(file, "r")
     except OSError as error:
-        raise ImageError(f"{file} is cut off or no HDF5 file: {error}") from error
+        raise ImageError(f"{file} is truncated or not an HDF5 file: {error}") from error
     if field not in opened:
         raise ImageError(f"{file}: has no field {field}, only {listed(opened)}")
     # A link into another file would be followed.
@@ -131,7 +131,7 @@ def _open(file: Path, field: str) -> Any:
 
 
 def _check_storage(file: Path, field: str, found: Any, size: int) -> None:
-    """What is stated must be there: what has never been written is read as zeros without end."""
+    """Refuse arrays that are not fully stored: h5py would make up zeros of any size."""
     if found.is_virtual or found.external:
         raise ImageError(f"{file}: {field} must be in the file, and is in another")
     if found.shape is None:

@@ -1,4 +1,4 @@
-"""Every dataset of the evaluation: what it is, which files it has, how it is had."""
+"""Every dataset of the evaluation: what it is, its files and how to fetch them."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ DATASETS: tuple[Dataset, ...] = (
     Dataset(
         name="bbbp",
         title="BBBP",
-        what="2,050 molecules as SMILES, do they pass the blood-brain barrier",
+        what="2,050 molecules as SMILES, labelled by whether they pass the blood-brain barrier",
         size=148_743,
         licence="source MIT",
         layout="bbbp/BBBP.csv of MoleculeNet: columns num, name, p_np, smiles",
@@ -155,7 +155,7 @@ DATASETS: tuple[Dataset, ...] = (
     Dataset(
         name="svhn",
         title="SVHN",
-        what="32×32 digits of houses; 73,257 + 26,032 or first 6,000 + 1,500, cut out anew",
+        what="32×32 digits of house numbers; 73,257 + 26,032 or first 6,000 + 1,500, cropped again",
         size=15_277_426,
         licence=NONE_STATED,
         layout=(
@@ -333,13 +333,13 @@ DATASETS: tuple[Dataset, ...] = (
         what="1,797 grey digits of 8×8 pixels, 10 classes",
         size=0,
         licence="ships with scikit-learn (BSD-3-Clause)",
-        layout="nothing to get: sklearn.datasets.load_digits has them",
+        layout="no files: sklearn.datasets.load_digits has the data",
     ),
 )
 
 
 def find(name: str) -> Dataset:
-    """The dataset of that name, or ``ValueError`` with the nearest one.
+    """Return the dataset of that name; ``ValueError`` suggests the nearest names.
 
     >>> find("fashion-mnist").title
     'Fashion-MNIST'

@@ -1,4 +1,4 @@
-"""Verifying datasets: against ``SHA256SUMS`` where it lists them, else against recorded facts."""
+"""Verify datasets against ``SHA256SUMS`` if it lists them, otherwise against recorded facts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGEST = 256 << 20  # bytes of ``SHA256SUMS``
 
 
 def verify(dataset: Dataset, report: ProgressCallback | None = None) -> list[FileProblem]:
-    """Everything that is wrong with the files of a dataset; nothing if it is sound.
+    """List everything that is wrong with the files of a dataset; empty if they are intact.
 
     >>> from badm.bench.data import find
     >>> verify(find("digits"))
@@ -43,7 +43,7 @@ def verify(dataset: Dataset, report: ProgressCallback | None = None) -> list[Fil
 
 
 def verified_against(dataset: Dataset) -> str:
-    """What :func:`verify` compares a dataset with.
+    """Say what :func:`verify` compares a dataset with.
 
     >>> from badm.bench.data import find
     >>> verified_against(find("digits"))
@@ -59,18 +59,18 @@ def verified_against(dataset: Dataset) -> str:
 
 
 def record(dataset: Dataset) -> None:
-    """Put the checksums of a dataset into ``SHA256SUMS``, in place of those it has there."""
+    """Write the checksums of a dataset to ``SHA256SUMS``, replacing its old ones."""
     sums = {path: sha for path, sha in read_sums().items() if not dataset.match(path)}
     sums |= {path: sha256(root() / path) for path in dataset.found(root())}
     lines = "".join(f"{sums[path]}  {path}\n" for path in sorted(sums))
     with NamedTemporaryFile("w", dir=root(), prefix=f".{SUMS}-", delete=False) as file:
         file.write(lines)
-    os.chmod(file.name, 0o644)  # a temporary file is for its owner alone
+    os.chmod(file.name, 0o644)  # temporary files are private by default
     os.replace(file.name, root() / SUMS)
 
 
 def read_sums() -> dict[str, str]:
-    """Checksums by path, as ``sha256sum`` writes them; empty if there is no such file."""
+    """Read ``SHA256SUMS`` as checksums by path; empty if there is no such file."""
     file = root() / SUMS
     if not file.exists():
         return {}
@@ -89,7 +89,7 @@ def read_sums() -> dict[str, str]:
 
 
 def sha256(path: Path, seen: Callable[[int], None] | None = None) -> str:
-    """The checksum of a file, read in pieces; ``seen`` is told the size of each.
+    """Compute the checksum of a file, read in chunks; ``seen`` is called with each one's size.
 
     >>> sha256(Path(os.devnull))[:12]
     'e3b0c44298fc'
@@ -132,12 +132,12 @@ def _compare(expected: dict[str, str], report: ProgressCallback | None) -> list[
 
 
 def _regular(path: Path) -> bool:
-    """Whether reading it comes to an end; ``FileNotFoundError`` if it is missing."""
+    """Whether it is a regular file; ``FileNotFoundError`` if it is missing."""
     return stat.S_ISREG(path.stat().st_mode)
 
 
 def _unlisted(dataset: Dataset, listed: dict[str, str]) -> list[FileProblem]:
-    """Files that readers would take for part of the dataset, and whole parts no line speaks of."""
+    """List files that are not in ``SHA256SUMS``, and patterns without any file in it."""
     problems = [
         FileProblem(path, "extra", f"is not listed in {SUMS}")
         for path in dataset.found(root())

@@ -1,4 +1,4 @@
-"""What is known of a dataset, and what can be wrong with one."""
+"""The description of a dataset: its files, how to fetch and how to check them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Literal
 
 ProgressCallback = Callable[[str, int, int], None]
-"""Called in the course of long work: what is being done, how much is done, of how much."""
+"""Called during long work as ``report(what, done, total)``."""
 
 
 class MissingData(FileNotFoundError):
-    """Data are not where they were looked for; the message names what gets them."""
+    """A dataset is not in the data folder; the message names the command that fetches it."""
 
 
 class FetchFailed(RuntimeError):
-    """Data could not be had, and nothing was changed; the message says why."""
+    """A dataset could not be fetched, and nothing was changed; the message says why."""
 
 
 @dataclass(frozen=True)
 class FileProblem:
-    """One thing that is wrong with one file, whose path is relative to the data folder.
+    """Something wrong with a file, whose path is relative to the data folder.
 
     >>> str(FileProblem("mnist/a.gz", "corrupt", "does not have the checksum in SHA256SUMS"))
     'mnist/a.gz: does not have the checksum in SHA256SUMS'
@@ -38,9 +38,12 @@ class FileProblem:
 
 @dataclass(frozen=True)
 class Files:
-    """One file, or the files of a pattern and how many there are at least.
+    """One file of a dataset, or all files that match a pattern.
 
-    ``sha256`` is stated where the contents are the same for everyone.
+    Attributes:
+        pattern: Path relative to the data folder; ``*`` matches within a folder.
+        count: Least number of files that match.
+        sha256: Checksum of the file, if everyone has the same one.
 
     >>> Files("flowers/roses/*.jpg", 641).match("flowers/roses/1.jpg")
     True
@@ -58,7 +61,7 @@ class Files:
         return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
 
     def found(self, root: Path) -> list[str]:
-        """Those that are there, in order, relative to the data folder."""
+        """List those that exist, sorted, relative to the data folder."""
         paths = (path for path in root.glob(self.pattern) if path.is_file())
         return sorted(path.relative_to(root).as_posix() for path in paths)
 
@@ -67,9 +70,17 @@ class Files:
 class Dataset:
     """A dataset of the catalogue.
 
-    ``size`` is in bytes. ``layout`` says which files go where, for those who get them by hand.
-    ``fetch(folder, report)`` gets the files into an empty folder; ``check(folder)`` reads them and
-    compares with what is known of them.
+    Attributes:
+        name: What people type, as in ``badm data fetch mnist``.
+        title: Its usual name.
+        what: One line about its samples.
+        size: Bytes on disk.
+        licence: As its publisher states it.
+        layout: Which files go where, for those who add them by hand.
+        files: Its files; empty if the data are inside scikit-learn.
+        official: The files as published, which may be there instead of ``files``.
+        fetch: Called as ``fetch(folder, report)``; downloads the files into an empty folder.
+        check: Called as ``check(folder)``; reads the files and compares them with recorded facts.
     """
 
     name: str
@@ -78,8 +89,8 @@ class Dataset:
     size: int
     licence: str
     layout: str
-    files: tuple[Files, ...] = ()  # none: the data are inside scikit-learn
-    official: tuple[Files, ...] = ()  # as the publisher has them, in the place of the others
+    files: tuple[Files, ...] = ()
+    official: tuple[Files, ...] = ()
     fetch: Callable[[Path, ProgressCallback | None], None] | None = None
     check: Callable[[Path], list[FileProblem]] | None = None
 
@@ -93,5 +104,5 @@ class Dataset:
         return any(files.match(path) for files in (*self.files, *self.official))
 
     def found(self, root: Path) -> list[str]:
-        """Its files that are there, relative to the data folder."""
+        """List its files that exist, relative to the data folder."""
         return [path for files in (*self.files, *self.official) for path in files.found(root)]

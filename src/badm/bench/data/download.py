@@ -1,4 +1,4 @@
-"""Files from their publishers, kept only if they are, byte for byte, the ones that are known."""
+"""Downloads from publishers, kept only if their checksum is the recorded one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from urllib.request import Request, urlopen
 
 from badm.bench.data.dataset import FetchFailed, ProgressCallback
 
-SECONDS = 30  # without an answer
+SECONDS = 30  # timeout
 CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Download:
-    """Where a file is, how many bytes it has, its checksum, and its name if the URL has none."""
+    """A file on the web.
+
+    Attributes:
+        url: Where it is.
+        size: Bytes.
+        sha256: Checksum that the download must have.
+        file_name: Its name, if that is not the end of the URL.
+    """
 
     url: str
     size: int
@@ -25,20 +32,21 @@ class Download:
 
     @property
     def name(self) -> str:
-        """
+        """The name of the file.
+
         >>> Download("https://example.org/sets/train.mat", 3, "").name
         'train.mat'
         """
         return self.file_name or self.url.rpartition("/")[2]
 
     def get(self, file: Path, report: ProgressCallback | None = None) -> None:
-        """Write it to a file; ``FetchFailed`` says what went wrong."""
+        """Download to a file; ``FetchFailed`` says what went wrong."""
         digest, done = hashlib.sha256(), 0
-        # Some servers answer nobody who does not say what he is.
+        # Some servers refuse requests without a user agent.
         request = Request(self.url, headers={"User-Agent": "badm"})
         try:
             with urlopen(request, timeout=SECONDS) as source, open(file, "wb") as copy:
-                # One byte more than there should be is enough to know that it is another file.
+                # One byte too many is enough to know that it is another file.
                 while chunk := source.read(min(CHUNK, self.size + 1 - done)):
                     copy.write(chunk)
                     digest.update(chunk)
@@ -47,9 +55,9 @@ class Download:
                         report(self.name, min(done, self.size), self.size)
         except (OSError, HTTPException) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise FetchFailed(f"{self.url} could not be had ({reason})") from error
+            raise FetchFailed(f"{self.url} could not be downloaded ({reason})") from error
         if done != self.size:
             amount = "more than" if done > self.size else f"{done:,} of"
-            raise FetchFailed(f"{self.url} gave {amount} the {self.size:,} bytes that it should")
+            raise FetchFailed(f"{self.url} returned {amount} the expected {self.size:,} bytes")
         if digest.hexdigest() != self.sha256:
-            raise FetchFailed(f"{self.url} is not what it was: it has another checksum")
+            raise FetchFailed(f"{self.url} has changed: its checksum is not the recorded one")

@@ -1,4 +1,4 @@
-"""Fetching a dataset: into a temporary folder, verified, then moved to its place in one piece."""
+"""Fetching a dataset: download it into a temporary folder, verify it, move it into place."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from badm.bench.data.folder import root
 
 
 def fetch(dataset: Dataset, report: ProgressCallback | None = None) -> Literal["fetched", "there"]:
-    """Get a dataset unless it is there and sound; sound files are never replaced.
+    """Download a dataset unless it is there and intact; intact files are never replaced.
 
-    Its checksums are put into ``SHA256SUMS`` in the data folder, for later verification.
+    Its checksums are added to ``SHA256SUMS`` in the data folder, for later verification.
 
     >>> from badm.bench.data import find
     >>> fetch(find("digits"))
@@ -31,7 +31,7 @@ def fetch(dataset: Dataset, report: ProgressCallback | None = None) -> Literal["
     bad = {problem.path for problem in verify(dataset)} if state != "missing" else set()
     if state == "present" and not bad:
         return "there"
-    assert dataset.folder is not None  # as it has files
+    assert dataset.folder is not None  # because it has files
     assert dataset.fetch is not None
     assert dataset.check is not None
     try:
@@ -43,7 +43,7 @@ def fetch(dataset: Dataset, report: ProgressCallback | None = None) -> Literal["
             problems = dataset.check(new)
             if problems:
                 raise FetchFailed(
-                    f"what came for {dataset.name} is not what it should be: "
+                    f"the files downloaded for {dataset.name} are not as expected: "
                     + "; ".join(map(str, problems))
                 )
             _move(new, root() / dataset.folder, bad)
@@ -55,7 +55,7 @@ def fetch(dataset: Dataset, report: ProgressCallback | None = None) -> Literal["
 
 def _move(new: Path, place: Path, bad: set[str]) -> None:
     try:
-        os.rename(new, place)  # all at once, if nothing is there
+        os.rename(new, place)  # atomic, if nothing is there
         return
     except OSError:
         if not place.is_dir():
@@ -68,8 +68,8 @@ def _move(new: Path, place: Path, bad: set[str]) -> None:
             if _same(file, old):
                 continue
             raise FetchFailed(
-                f"{old} is there and differs from what was fetched (a subset, perhaps): "
-                f"move {place} away to have the whole set, or restore the files that it lacks"
+                f"{old} differs from the downloaded file (it may be a subset): "
+                f"move {place} elsewhere to get the whole set, or restore its missing files"
             )
         moving.append((file, old))
     for file, old in moving:
@@ -78,7 +78,7 @@ def _move(new: Path, place: Path, bad: set[str]) -> None:
 
 
 def _same(a: Path, b: Path) -> bool:
-    """Whether two files are equal, before compression."""
+    """Whether two files have the same contents, once decompressed."""
     opened = gzip.open if a.suffix == ".gz" else open
     with opened(a, "rb") as first, opened(b, "rb") as second:
         pieces = [iter(partial(file.read, 1 << 20), b"") for file in (first, second)]

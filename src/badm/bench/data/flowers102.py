@@ -1,7 +1,8 @@
-"""Oxford Flowers 102: photographs of flowers, as their publisher has them.
+"""Oxford Flowers 102: photographs of flowers, as published.
 
-``jpg/image_NNNNN.jpg``, the class of each in ``imagelabels.mat``, and three parts in ``setid.mat``.
-A folder may have the first photographs only.
+The files are ``jpg/image_NNNNN.jpg``, ``imagelabels.mat`` (the classes) and ``setid.mat`` (the
+official split).
+A folder may have only the first photographs.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from badm.bench.data.dataset import FileProblem
 from badm.bench.data.images import ImageError
 from badm.bench.data.photographs import Photographs
 
-COUNT, COMPACT = 8_189, 4_000  # photographs of the whole set, and of its first ones
+COUNT, COMPACT = 8_189, 4_000  # photographs in the whole dataset, and in the subset of the first
 CLASSES = 102
 LABELS, SETS = "imagelabels.mat", "setid.mat"
-PARTS = ("trnid", "valid", "tstid")  # which together are all of them
-TRAIN = 0.8  # of each part
+PARTS = ("trnid", "valid", "tstid")  # the official split
+TRAIN = 0.8  # fraction of each part
 
 Numbers = npt.NDArray[np.int64]
 
 
 def read(folder: Path) -> Photographs:
-    """All photographs of a folder, in the order of their numbers; nothing is decoded.
+    """List all photographs of a folder by number; images are not decoded.
 
-    Classes that no photograph is of are left out, and the others counted from 0.
+    Classes without a photograph are left out, and the others numbered from 0.
 
     >>> from badm.bench.data import path
     >>> len(read(path("flowers102")).files)  # doctest: +SKIP
@@ -46,15 +47,15 @@ def read(folder: Path) -> Photographs:
 
 
 def split_parts(folder: Path) -> tuple[Photographs, Photographs, Photographs]:
-    """For training, validation and test: of each part of the set four fifths, and half the rest.
+    """Split into training, validation and test: of each official part 80, 10 and 10 %.
 
-    All are shuffled first, always alike, as their publisher lists one class after the other, and
-    stay so. A photograph is for the same whether the whole set is there or not.
+    The published order is by class, so photographs are shuffled first, always in the same way. A
+    photograph is in the same split whether or not the whole dataset is there.
     """
     found = read(folder)
     place = {number: place for place, number in enumerate(_files(folder))}
     shuffled = 1 + torch.randperm(COUNT, generator=torch.Generator().manual_seed(0)).numpy()
-    role = np.empty(COUNT + 1, np.int64)  # of each number
+    role = np.empty(COUNT + 1, np.int64)  # by number of the photograph
     for numbers in _parts(folder):
         members = shuffled[np.isin(shuffled, numbers)]
         first = int(TRAIN * len(members))
@@ -69,7 +70,7 @@ def split_parts(folder: Path) -> tuple[Photographs, Photographs, Photographs]:
 
 
 def check(folder: Path) -> list[FileProblem]:
-    """What is wrong with the files of a folder, each of which is read."""
+    """List what is wrong with the files of a folder, all of which are read."""
     try:
         files = read(folder).files
         list(_parts(folder))
@@ -88,7 +89,7 @@ def check(folder: Path) -> list[FileProblem]:
 
 
 def _files(folder: Path) -> dict[int, Path]:
-    """The photographs by their numbers."""
+    """Map the number of each photograph to its file."""
     files = {}
     for file in sorted((folder / "jpg").glob("image_*.jpg")):
         digits = file.stem.partition("_")[2]
@@ -101,7 +102,7 @@ def _files(folder: Path) -> dict[int, Path]:
 
 
 def _labels(folder: Path) -> Numbers:
-    """The class of every photograph of the whole set, from 1."""
+    """Read the class of every photograph of the whole dataset, numbered from 1."""
     file = folder / LABELS
     labels = _row(file, "labels")
     if len(labels) != COUNT or labels.min() < 1 or labels.max() > CLASSES:
@@ -113,7 +114,7 @@ def _labels(folder: Path) -> Numbers:
 
 
 def _parts(folder: Path) -> Iterator[Numbers]:
-    """The numbers of the photographs of each part, in the order of the file."""
+    """Read the numbers of the photographs of each part, in the order of the file."""
     file, seen = folder / SETS, np.zeros(COUNT + 1, bool)
     for name in PARTS:
         numbers = _row(file, name)
@@ -132,7 +133,7 @@ def _parts(folder: Path) -> Iterator[Numbers]:
 
 
 def _row(file: Path, field: str) -> Numbers:
-    """A field of a MATLAB file that is a row of whole numbers."""
+    """Read a field of a MATLAB file that is a row of whole numbers."""
     (row,) = matlab.fields(file, [field], ImageError)
     if row.dtype.kind not in "iu" or row.ndim != 2 or len(row) != 1 or not row.size:
         raise ImageError(

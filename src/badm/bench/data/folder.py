@@ -1,4 +1,4 @@
-"""Where the data are: the one place that reads ``BADM_DATA``."""
+"""The data folder: the one place that reads ``BADM_DATA``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEFAULT = Path("~/.cache/badm")
 
 
 def root() -> Path:
-    """The folder of all datasets: ``BADM_DATA``, or ``~/.cache/badm`` if that is not set.
+    """Return the folder of all datasets: ``BADM_DATA``, or ``~/.cache/badm`` if that is not set.
 
     >>> from unittest.mock import patch
     >>> with patch.dict(os.environ, BADM_DATA="/data"):
@@ -21,7 +21,7 @@ def root() -> Path:
 
 
 def root_in_words() -> str:
-    """Why that folder is looked in, for messages."""
+    """Say for messages where the path of the data folder comes from."""
     if os.environ.get(VARIABLE):
         return f"{VARIABLE} is {root()}"
-    return f"{VARIABLE} is not set, so {root()} is looked in"
+    return f"{VARIABLE} is not set, so the data folder is {root()}"

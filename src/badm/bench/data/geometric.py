@@ -1,7 +1,7 @@
-"""Fetching graphs with PyTorch Geometric (extra ``badm[graph]``): its sources, and its download.
+"""Fetching graphs with PyTorch Geometric's addresses and download (extra ``badm[graph]``).
 
-What it makes of them is not taken over: it would unpickle Planetoid's files, make the features of
-Physics dense and all counts one. Its Attributed Graph collection has Cora and Citeseer as LINQS
+Its processing is not used: it would unpickle Planetoid's files, make the features of Physics dense
+and set all counts to one. Its Attributed Graph collection has Cora and Citeseer as LINQS
 published them, with the direction of each citation; its Planetoid does not.
 """
 
@@ -33,7 +33,7 @@ def fetch(name: str, folder: Path, report: ProgressCallback | None) -> None:
     with TemporaryDirectory(prefix=".graph-", dir=folder.parent) as temporary:
         try:
             graph = SOURCES[name](name, sources, data.download_url, Path(temporary))
-        # The library raises errors of its own, of urllib and of fsspec.
+        # The library raises errors of urllib and fsspec and its own.
         except Exception as error:
             raise fetch_error(name, "through PyTorch Geometric", error) from error
         write(folder / f"{name}.npz", graph)
@@ -42,7 +42,7 @@ def fetch(name: str, folder: Path, report: ProgressCallback | None) -> None:
 
 
 def _citations(name: str, sources: Any, download: Callable[..., str], folder: Path) -> Graph:
-    """Cora and Citeseer: a zip file of features, citations and labels, numbered from 1."""
+    """Read Cora and Citeseer: a zip file of features, citations and labels, numbered from 1."""
     import numpy as np
     import torch
     from scipy.sparse import csr_array, load_npz
@@ -62,16 +62,16 @@ def _citations(name: str, sources: Any, download: Callable[..., str], folder: Pa
         )
         for file in map(features_file.with_name, ("labels.txt", "edgelist.txt"))
     )
-    labels = labels[:, 1]  # in the order of the nodes, which the first column numbers
+    labels = labels[:, 1]  # the first column numbers the nodes, in order
     adjacency = ones(edges[:, 0], edges[:, 1], len(labels))
-    # The collection does not say which end cites; the longest list of references does.
+    # The collection does not say which end cites; the longest list of references shows it.
     if np.bincount(edges[:, 1]).max() == GRAPHS[name].longest_row:
         adjacency = adjacency.T.tocsr()
     return Graph(adjacency, features, torch.from_numpy(labels - labels.min()))
 
 
 def _symmetric(name: str, sources: Any, download: Callable[..., str], folder: Path) -> Graph:
-    """The others: one npz file, whose links are taken both ways, without loops."""
+    """Read the others: one npz file, made symmetric and without self-loops."""
     import numpy as np
     import torch
     from scipy.sparse import csr_array
@@ -92,7 +92,7 @@ def _symmetric(name: str, sources: Any, download: Callable[..., str], folder: Pa
     for prefix in ("adj", "attr"):
         *parts, shape = (fields[f"{prefix}_{part}"] for part in PARTS)
         matrices.append(csr_array(tuple(parts), shape=tuple(shape)))
-        matrices[-1].check_format(full_check=True)  # what follows believes every index
+        matrices[-1].check_format(full_check=True)  # the code below trusts every index
     links, features = matrices[0].tocoo(), matrices[1].astype(np.float32)
     features.sum_duplicates()
     features.eliminate_zeros()

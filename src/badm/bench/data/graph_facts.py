@@ -1,4 +1,4 @@
-"""What is known of the six graphs, and whether a file is one of them."""
+"""Recorded facts about the six graphs, and checks of files against them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Facts:
     """Numbers that no other graph has, whatever the order of its nodes and classes.
 
-    An edge is an entry of the adjacency matrix: a row is the paper that cites, so that its longest
-    row tells which way the edges point.
+    An edge is an entry of the adjacency matrix, whose rows are the citing papers: the longest row
+    shows which way the edges point.
     """
 
     nodes: int
@@ -26,7 +26,7 @@ class Facts:
     longest_row: int
     features: int
     nonzeros: int
-    classes: tuple[int, ...]  # nodes of each, in rising order
+    classes: tuple[int, ...]  # nodes per class, ascending
 
 
 # fmt: off
@@ -50,7 +50,7 @@ GRAPHS: dict[str, Facts] = {
 
 
 def check(name: str, folder: Path) -> list[FileProblem]:
-    """What is wrong with the file of a graph; nothing if it is sound."""
+    """List what is wrong with the file of a graph; empty if it is intact."""
     from badm.bench.data.graphs import GraphError, read
 
     file = folder / f"{name}.npz"
@@ -62,7 +62,7 @@ def check(name: str, folder: Path) -> list[FileProblem]:
 
 
 def differences(graph: Graph, known: Facts) -> Iterator[str]:
-    """Fields of a graph that are not what is known, with both numbers.
+    """Yield each fact of a graph that differs from the recorded one, with both numbers.
 
     >>> from badm.bench.data.graphs import synthetic
     >>> list(differences(synthetic(), GRAPHS["cora"]))[0]
@@ -83,7 +83,7 @@ def differences(graph: Graph, known: Facts) -> Iterator[str]:
 
 
 def facts(graph: Graph) -> Facts:
-    """The facts of a graph."""
+    """Compute the facts of a graph."""
     rows = graph.adjacency.indptr
     return Facts(
         nodes=graph.adjacency.shape[0],

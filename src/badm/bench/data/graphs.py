@@ -1,4 +1,4 @@
-"""Graphs with features and labels: reading them without trust, writing them, making one up."""
+"""Graphs with node features and labels: validated reading, writing, and a synthetic one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from badm.bench.data import npz
 from badm.bench.data.availability import path
 from badm.bench.data.graph_facts import GRAPHS, differences
 
-LARGEST = 1 << 30  # bytes of all fields; a file that states more is not believed
-WIDEST = 1 << 20  # features, which cost a file nothing to state, and a model its weights
+LARGEST = 1 << 30  # bytes of all fields; a file that states more is refused
+WIDEST = (
+    1 << 20
+)  # features: a header can state any number, and a model would allocate weights for it
 FIELDS = (
     *("adj_indptr", "adj_indices", "adj_shape"),
     *("attr_indptr", "attr_indices", "attr_shape", "attr_data"),
@@ -25,12 +27,12 @@ FIELDS = (
 
 
 class GraphError(ValueError):
-    """A file that is no sound graph; the message names file and field."""
+    """A file is not a valid graph; the message names file and field."""
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes with sparse features and a class each. Row: who cites and hears, column: whom."""
+    """Nodes with sparse features and a class each; rows of the adjacency cite columns."""
 
     adjacency: csr_array  # of ones
     features: csr_array
@@ -43,7 +45,7 @@ class Graph:
 
 
 def load(name: str) -> Graph:
-    """One of the six graphs, from the data folder.
+    """Load one of the six graphs from the data folder.
 
     >>> load("cora").classes  # doctest: +SKIP
     7
@@ -56,7 +58,7 @@ def load(name: str) -> Graph:
 
 
 def read(file: Path) -> Graph:
-    """A graph in the layout of ``badm data list``; nothing is unpickled.
+    """Read a graph in the layout of ``badm data list --json``; nothing is unpickled.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -99,7 +101,7 @@ def write(file: Path, graph: Graph) -> None:
 def synthetic(
     nodes: int = 300, features: int = 64, classes: int = 4, *, density: float = 0.2, seed: int = 0
 ) -> Graph:
-    """A made-up citation graph that can be learned: papers of a class share words and citations.
+    """Generate a citation graph that can be learned: papers of a class share words and citations.
 
     >>> graph = synthetic()
     >>> graph.adjacency.shape, graph.features.shape, graph.classes
@@ -109,7 +111,7 @@ def synthetic(
     labels = np.arange(nodes) % classes
     own = np.arange(features) % classes == labels[:, None]
     words = rng.random((nodes, features)) < np.where(own, 3 * density, density)
-    # Three citations each: of the own class most of the time, of anyone else otherwise.
+    # Three citations each: of the same class most of the time, of any node otherwise.
     citing = np.repeat(np.arange(nodes), 3)
     alike = rng.integers(0, -(-nodes // classes), len(citing)) * classes + labels[citing]
     cited = np.where(rng.random(len(citing)) < 0.8, alike, rng.integers(0, nodes, len(citing)))
@@ -123,7 +125,7 @@ def synthetic(
 
 
 def ones(rows: Any, columns: Any, nodes: int) -> csr_array:
-    """The adjacency matrix of some edges, each of them once.
+    """Build the adjacency matrix of edges, with duplicates removed.
 
     >>> ones([0, 0, 1], [1, 1, 0], 2).toarray().tolist()
     [[0.0, 1.0], [1.0, 0.0]]
@@ -155,23 +157,23 @@ class _Fields:
         return array
 
     def text(self, field: str) -> tuple[str, ...]:
-        """A row of texts; empty if the file has none."""
+        """Read a row of strings; empty if the file has none."""
         array = self.arrays.get(field, np.empty(0, str))
         if array.dtype.kind not in "US" or array.ndim != 1:
             raise self.error(
-                field, f"must be a row of texts, got {array.dtype} of shape {array.shape}"
+                field, f"must be a row of strings, got {array.dtype} of shape {array.shape}"
             )
         return tuple(map(str, array))
 
     def matrix(self, prefix: str, *, values: bool) -> csr_array:
-        """A sparse matrix in three arrays, which scipy would believe unseen."""
+        """Read a sparse matrix from its arrays, which scipy would not check."""
         indptr, indices = self.whole(f"{prefix}_indptr"), self.whole(f"{prefix}_indices")
         shape = self.whole(f"{prefix}_shape")
         if len(shape) != 2 or shape.min() < 0:
             raise self.error(f"{prefix}_shape", f"must be two sizes, got {shape.tolist()}")
         rows, columns = map(int, shape)
         if len(indptr) != rows + 1 or indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
-            raise self.error(f"{prefix}_indptr", f"must rise from 0 in {rows} steps, one a row")
+            raise self.error(f"{prefix}_indptr", f"must ascend from 0 in {rows} steps, one per row")
         if columns > max(rows, WIDEST):
             raise self.error(f"{prefix}_shape", f"states {columns:,} columns, more than {WIDEST:,}")
         if indptr[-1] != len(indices):
@@ -196,7 +198,7 @@ class _Fields:
         falls[starts[(starts > 0) & (starts < len(indices))] - 1] = False
         if falls.any():
             row = int(np.searchsorted(indptr, int(falls.argmax()), side="right")) - 1
-            raise self.error(field, f"must rise within a row, and does not in row {row}")
+            raise self.error(field, f"must be ascending within a row, and is not in row {row}")
 
     def _values(self, field: str, count: int) -> Any:
         array = self.arrays[field]
@@ -205,5 +207,5 @@ class _Fields:
                 field, f"must be {count} numbers, got {array.dtype} of shape {array.shape}"
             )
         if not np.isfinite(array).all():
-            raise self.error(field, f"has {array[~np.isfinite(array)][0]}, which is no number")
+            raise self.error(field, f"has {array[~np.isfinite(array)][0]}, which is not finite")
         return array

@@ -14,7 +14,7 @@ from badm.bench.data import idx
 from badm.bench.data.dataset import ProgressCallback
 from badm.bench.data.optional_imports import fetch_error, library
 
-SECONDS = 10  # the Hub answers in less than one, or not at all
+SECONDS = 10  # timeout; the Hub answers in less than one second
 LIBRARIES = ("datasets", "huggingface_hub", "PIL")
 
 
@@ -26,12 +26,12 @@ def fetch_idx(repository: str, folder: Path, report: ProgressCallback | None) ->
         _bars(hub, datasets, shown=report is not None),
     ):
         try:
-            # One request first: datasets itself would try for half a minute to reach nothing.
+            # One request first: without a network, datasets itself would retry for half a minute.
             revision = hub.HfApi().dataset_info(repository, timeout=SECONDS).sha
             splits = datasets.load_dataset(repository, revision=revision, cache_dir=cache)
             for split, (images, labels) in {"train": idx.FILES[:2], "test": idx.FILES[2:]}.items():
                 _write(splits[split], split, folder / images, folder / labels, report)
-        # The two libraries raise errors of their own, of httpx, requests, fsspec and pyarrow.
+        # The libraries raise errors of httpx, requests, fsspec and pyarrow and their own.
         except Exception as error:
             raise fetch_error(repository, "from the Hugging Face Hub", error) from error
 
@@ -55,7 +55,7 @@ def _write(
 
 @contextmanager
 def _bars(*libraries: Any, shown: bool) -> Iterator[None]:
-    """The libraries draw bars of their own for downloads, even into a pipe unless told not to."""
+    """Disable the progress bars of the libraries, which they draw even into a pipe."""
     silenced = [
         library.utils
         for library in libraries

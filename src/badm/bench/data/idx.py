@@ -1,4 +1,4 @@
-"""MNIST and its likes: images and labels in four gzip-compressed idx files."""
+"""MNIST and datasets in its format: four gzip-compressed idx files of images and labels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LARGEST = 1 << 30  # bytes of one file; a header that states more is not believe
 
 
 class IdxError(ValueError):
-    """A file that is not what its name says; the message names it."""
+    """A file is not a valid idx file; the message names it."""
 
 
 class Images(NamedTuple):
@@ -45,7 +45,7 @@ class Images(NamedTuple):
 
 
 def read(path: Path, magic: int) -> Tensor:
-    """The bytes of one file as a ``uint8`` tensor of the shape that its header states.
+    """Read one file as a ``uint8`` tensor of the shape in its header.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -72,9 +72,9 @@ def read(path: Path, magic: int) -> Tensor:
                 )
             data = bytearray(file.read(size + 1))
     except EOFError as error:
-        raise IdxError(f"{path} is cut off: the compressed data end too early") from error
+        raise IdxError(f"{path} is truncated: the compressed data end too early") from error
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise IdxError(f"{path} is not a sound gzip file: {error}") from error
+        raise IdxError(f"{path} is not a valid gzip file: {error}") from error
     if len(data) != size:
         amount = "more" if len(data) > size else f"only {len(data)}"
         raise IdxError(f"{path} states {_times(shape)} = {size} bytes and holds {amount}")
@@ -84,7 +84,7 @@ def read(path: Path, magic: int) -> Tensor:
 
 
 def load(folder: Path) -> Images:
-    """The four files of a folder, which must fit together.
+    """Read the four files of a folder, which must fit together.
 
     >>> from badm.bench.data import path
     >>> load(path("mnist")).train.shape  # doctest: +SKIP
@@ -124,7 +124,7 @@ def write(path: Path, data: Tensor) -> None:
 
 
 def contents(data: Tensor) -> bytes:
-    """An idx file before compression."""
+    """Return the bytes of an idx file before compression."""
     shape = tuple(data.shape)
     header = struct.pack(f">{1 + len(shape)}I", 0x0800 + len(shape), *shape)
     return header + data.contiguous().numpy().tobytes()
@@ -132,7 +132,7 @@ def contents(data: Tensor) -> bytes:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a set: samples in each class and, where stated, SHA-256 uncompressed."""
+    """Recorded facts of a dataset: samples per class and SHA-256 of the uncompressed files."""
 
     train: tuple[int, ...]
     test: tuple[int, ...]
@@ -165,7 +165,7 @@ FASHION_MNIST = (
 
 
 def check(known: tuple[Facts, ...], folder: Path) -> list[FileProblem]:
-    """What is wrong with the four files of a folder, if they should be one of those known."""
+    """List what is wrong with the four files of a folder, given the datasets they may be."""
     problems = []
     for name, magic in zip(FILES, (IMAGES, LABELS) * 2, strict=True):
         try:
@@ -203,7 +203,7 @@ def check(known: tuple[Facts, ...], folder: Path) -> list[FileProblem]:
 
 
 def synthetic_images(count: int, classes: int = 10, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Made-up images of the shape of MNIST: a blurred pattern for each class, shifted, with noise.
+    """Generate images of the shape of MNIST: a blurred pattern per class, shifted, with noise.
 
     The patterns are the same for every seed, so a second seed gives a test set for the first.
 

@@ -1,4 +1,4 @@
-"""What is known of the sets of images, and whether a folder has one of them."""
+"""Recorded facts about the image datasets, and checks of folders against them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from badm.bench.data.dataset import FileProblem
 if TYPE_CHECKING:
     from torch import Tensor
 
-Counts = tuple[int, ...]  # images of each class
+Counts = tuple[int, ...]  # images per class
 
-# For each part of a set how many images there are of each class: of the whole set and, where there
-# is one, of the compact set of its first images.
+# Images per class in each part of a dataset: of the whole dataset and, if there is one, of the
+# subset of its first images.
 # fmt: off
 KNOWN: dict[str, tuple[tuple[Counts, ...], ...]] = {
     "cifar10": (
@@ -52,7 +52,7 @@ CAMELYON = {"train": 262_144, "valid": 32_768, "test": 32_768}
 
 
 def check(name: str, folder: Path) -> list[FileProblem]:
-    """What is wrong with the files of a set; nothing if it is sound and one of those known."""
+    """List what is wrong with the files of a dataset; empty if they match the recorded facts."""
     from badm.bench.data.image_files import ImageFileError
     from badm.bench.data.images import ImageError
 
@@ -74,7 +74,7 @@ def check(name: str, folder: Path) -> list[FileProblem]:
 
 
 def check_camelyon(folder: Path) -> list[FileProblem]:
-    """What is wrong with the files of PatchCamelyon, as far as labels and sizes tell."""
+    """List what is wrong with the files of PatchCamelyon, from labels and sizes alone."""
     from badm.bench.data import camelyon
     from badm.bench.data.images import ImageError
 
@@ -92,7 +92,7 @@ def check_camelyon(folder: Path) -> list[FileProblem]:
 
 
 def _parts(name: str, folder: Path) -> Iterator[Tensor]:
-    """The labels of each part of a set, all of whose images have been read."""
+    """Yield the labels of each part of a dataset, after reading all its images."""
     import torch
 
     from badm.bench.data import image_files, images, photographs

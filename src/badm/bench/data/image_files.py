@@ -1,4 +1,4 @@
-"""Image files, decoded with Pillow: one, or all of a set once and for all."""
+"""Image files, decoded with Pillow: one, or all of a dataset, which are then cached."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from badm.bench.files import cache_folder, write_atomically
 
 FILTER = "bilinear, antialiased"
 CHECKSUM = 4  # bytes at the end of a cache file
-FORMATS = ("JPEG", "PNG")  # of all sets; Pillow has readers of dozens more, one of them a program
-MOST_PIXELS = 1 << 26  # of one image, eight times those of a large photograph
-PIXELS_PER_BYTE = 8 * DEFLATED  # of a PNG in black and white, which nothing exceeds
+FORMATS = ("JPEG", "PNG")  # of all datasets; Pillow has dozens more, one of which starts a program
+MOST_PIXELS = 1 << 26  # per image, eight times a large photograph
+PIXELS_PER_BYTE = 8 * DEFLATED  # of a black-and-white PNG, the densest format
 
 Pixels = npt.NDArray[np.uint8]
 
 
 class ImageFileError(ValueError):
-    """A file that is no sound image; the message names it."""
+    """A file is not a valid image; the message names it."""
 
 
 class MissingPillow(ImportError):
-    """Pillow is not installed; the message says how it is."""
+    """Pillow is not installed; the message says how to install it."""
 
 
 def read(file: Path, height: int, width: int, *, crop: bool = False) -> Pixels:
-    """One image in RGB, shrunk or enlarged to ``(height, width, 3)``.
+    """Read one image in RGB, resized to ``(height, width, 3)``.
 
-    With ``crop`` it is cut to the largest square in its middle first; else it is squeezed.
+    With ``crop`` the largest centred square is cut out first; otherwise the aspect ratio changes.
 
-    What shrinks is antialiased. The public examples resize without (``tf.image.resize``), which at
-    a quarter of the size looks at every fourth pixel only. With it, copies that somebody has shrunk
-    before give nearly the pixels that the originals give, so results on them carry over. Like
-    there, the orientation that a camera may have noted is not looked at.
+    Shrinking is antialiased. The public examples resize without antialiasing (``tf.image.resize``),
+    which at a quarter of the size reads every fourth pixel only. With it, copies that were shrunk
+    before give nearly the same pixels as the originals, so results on them carry over. As in the
+    examples, the EXIF orientation is ignored.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -56,25 +56,25 @@ def read(file: Path, height: int, width: int, *, crop: bool = False) -> Pixels:
     """
     _check_size(height, width)
     with _opened(file) as image:
-        # Cut first: resize has a parameter for it, and looks beyond the edges of what it is given.
+        # Crop first: the parameter of resize for it also reads pixels beyond the edges of the box.
         part = image.crop(_square(*image.size)) if crop else image
         resized = part.convert("RGB").resize((width, height), _pillow().Resampling.BILINEAR)
         return np.array(resized, np.uint8)
 
 
 def original_size(file: Path) -> tuple[int, int]:
-    """Height and width of an image as it is in its file; the pixels are not decoded."""
+    """Return height and width of an image file without decoding its pixels."""
     with _opened(file) as image:
         width, height = image.size
         return height, width
 
 
 def read_all(files: Sequence[Path], height: int, width: int, *, crop: bool = False) -> Pixels:
-    """All images as ``(N, height, width, 3)``, decoded once and then kept in :func:`cache`.
+    """Read all images as ``(N, height, width, 3)``, decoded once and then cached.
 
-    What has been decoded before is mapped into memory, copy-on-write: processes share it, and to
-    write to the array changes nothing but the array. A file that has changed, a cache that is
-    damaged or cannot be written only mean that everything is decoded again.
+    The cache file is mapped into memory, copy-on-write: processes share it, and writing to the
+    array does not change the file. If an image has changed, or the cache is damaged or cannot be
+    written, everything is decoded again.
 
     >>> read_all([], 2, 3).shape
     (0, 2, 3, 3)
@@ -87,7 +87,7 @@ def read_all(files: Sequence[Path], height: int, width: int, *, crop: bool = Fal
     found = _load(kept, shape)
     if found is not None:
         return found
-    # Header, pixels and checksum in one piece: a set of gigabytes is not copied to be written.
+    # Header, pixels and checksum in one array, so that gigabytes are not copied to be written.
     header = _header(shape)
     content = bytearray(len(header) + int(np.prod(shape)) + CHECKSUM)
     content[: len(header)] = header
@@ -105,14 +105,14 @@ def read_all(files: Sequence[Path], height: int, width: int, *, crop: bool = Fal
 
 
 def _square(width: int, height: int) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of the largest square in the middle; half a pixel goes left."""
+    """Left, top, right and bottom of the largest centred square, rounded to the left."""
     side = min(width, height)
     left, top = (width - side) // 2, (height - side) // 2
     return left, top, left + side, top + side
 
 
 def _key(files: Sequence[Path], height: int, width: int, crop: bool) -> str:
-    """Of all that the pixels depend on, as far as it can be told without reading the files."""
+    """Hash everything the pixels depend on that is known without reading the files."""
     about = [_pillow().__version__, FILTER, height, width, *["cropped"] * crop]
     try:
         stats = [(str(file.absolute()), file.stat()) for file in files]
@@ -125,7 +125,7 @@ def _key(files: Sequence[Path], height: int, width: int, crop: bool) -> str:
 
 
 def _load(kept: Path, shape: tuple[int, ...]) -> Pixels | None:
-    """What is in the cache, if it is there and whole."""
+    """Load from the cache, or return ``None`` if the file is missing or damaged."""
     header, size = _header(shape), int(np.prod(shape))
     try:
         content = np.memmap(kept, np.uint8, "c")
@@ -139,7 +139,7 @@ def _load(kept: Path, shape: tuple[int, ...]) -> Pixels | None:
 
 
 def _header(shape: tuple[int, ...]) -> bytes:
-    """The beginning of a ``.npy`` file, so that anyone can look at what is kept."""
+    """The header of a ``.npy`` file, so that numpy can open the cache."""
     file = io.BytesIO()
     about = {"descr": "|u1", "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, about)
@@ -166,11 +166,11 @@ def _check_size(height: int, width: int) -> None:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[Any]:
-    """An image of Pillow; whatever it stumbles over becomes one sentence with the file's name."""
+    """Open an image with Pillow; errors become one sentence that names the file."""
     pillow = _pillow()
     size = size_of(file, ImageFileError)
     try:
-        # Pillow itself warns of large ones, on the way to where they are refused.
+        # Pillow would warn of large images, which are refused here anyway.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", pillow.DecompressionBombWarning)
             opened = pillow.open(file, formats=FORMATS)
@@ -180,7 +180,7 @@ def _opened(file: Path) -> Iterator[Any]:
     except ImageFileError:
         raise
     except pillow.UnidentifiedImageError as error:
-        raise ImageFileError(f"{file} is no image of the kinds {', '.join(FORMATS)}") from error
+        raise ImageFileError(f"{file} is not a {' or '.join(FORMATS)} image") from error
     # Decoders raise errors of many kinds: OSError, SyntaxError, ValueError, struct.error ...
     except Exception as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -191,6 +191,4 @@ def _pillow() -> Any:
     try:
         return importlib.import_module("PIL.Image")
     except ModuleNotFoundError as error:
-        raise MissingPillow(
-            'image files need Pillow: pip install "badm[bench]" brings it'
-        ) from error
+        raise MissingPillow('image files need Pillow: pip install "badm[bench]"') from error

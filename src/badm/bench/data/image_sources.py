@@ -1,4 +1,4 @@
-"""Fetching the sets of images from where they were published."""
+"""Fetching image datasets from their publishers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLOWERS = Download(
     "4c54ace7911aaffe13a365c34f650e71dd5bf1be0a58b464e5a7183e3e595d9c",
 )
 DEEPWEEDS = Download(
-    # The address that asks no questions about the size of the file.
+    # This address does not ask to confirm the download of a large file.
     "https://drive.usercontent.google.com/download"
     "?id=1xnK3B6K6KekDI55vwJ0vnc2IGoDga9cj&export=download&confirm=t",
     491_516_047,
@@ -141,35 +141,35 @@ FLOWERS102, FLOWERS102_LABELS, FLOWERS102_SETS = (
 
 
 def fetch_cifar10(folder: Path, report: ProgressCallback | None) -> None:
-    """The official binary files, in the folder that they unpack to."""
+    """Download the official binary files, in the folder that they unpack to."""
     _unpack(CIFAR10, CIFAR10_BATCHES, folder / CIFAR10_BATCHES, report)
 
 
 def fetch_flowers(folder: Path, report: ProgressCallback | None) -> None:
-    """The original photographs, a folder for each class."""
+    """Download the original photographs, one folder per class."""
     _unpack(FLOWERS, "flower_photos", folder, report)
 
 
 def fetch_deepweeds(folder: Path, report: ProgressCallback | None) -> None:
-    """All photographs, in the folder ``images``, and the list of their classes."""
+    """Download all photographs, into the folder ``images``, and the list of their classes."""
     DEEPWEEDS_LABELS.get(folder / DEEPWEEDS_LABELS.name, report)
     _unpack(DEEPWEEDS, ".", folder / "images", report)
 
 
 def fetch_svhn(folder: Path, report: ProgressCallback | None) -> None:
-    """The official MATLAB files of cropped digits, without the extra ones."""
+    """Download the official MATLAB files of cropped digits, without the extra ones."""
     for source in SVHN:
         source.get(folder / source.name, report)
 
 
 def fetch_cmaterdb(folder: Path, report: ProgressCallback | None) -> None:
-    """The files of all three scripts."""
+    """Download the files of all three scripts."""
     for name, source in CMATERDB.items():
         source.get(folder / name, report)
 
 
 def fetch_camelyon(folder: Path, report: ProgressCallback | None) -> None:
-    """The official HDF5 files, decompressed."""
+    """Download the official HDF5 files and decompress them."""
     for source in CAMELYON:
         packed = folder / source.name
         source.get(packed, report)
@@ -182,14 +182,14 @@ def fetch_camelyon(folder: Path, report: ProgressCallback | None) -> None:
 
 
 def fetch_flowers102(folder: Path, report: ProgressCallback | None) -> None:
-    """The original photographs of all 102 classes, their labels and the parts of the set."""
+    """Download the original photographs of all 102 classes, their labels and the official split."""
     for source in (FLOWERS102_LABELS, FLOWERS102_SETS):
         source.get(folder / source.name, report)
     _unpack(FLOWERS102, "jpg", folder / "jpg", report)
 
 
 def _unpack(source: Download, inside: str, place: Path, report: ProgressCallback | None) -> None:
-    """Put what is in a folder of an archive into another folder."""
+    """Download an archive and move what is in one of its folders into ``folder``."""
     with TemporaryDirectory(prefix=".archive-", dir=place.parent) as temporary:
         archive, unpacked = Path(temporary) / source.name, Path(temporary) / "unpacked"
         source.get(archive, report)

@@ -1,4 +1,4 @@
-"""Sets of small labelled images in arrays, read without trust: CIFAR-10, SVHN, CMATERdb."""
+"""Small labelled images in arrays, validated as they are read: CIFAR-10, SVHN, CMATERdb."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from badm.bench.data import matlab, npz, sizes
 
 SIDE = 32
-LARGEST = 4 << 30  # bytes of all fields; a file that states more is not believed
+LARGEST = 4 << 30  # bytes of all fields; a file that states more is refused
 CIFAR10 = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 
 
 class ImageError(ValueError):
-    """Files that are no sound set of images; the message names file and field."""
+    """Files are not a valid image dataset; the message names file and field."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +41,13 @@ class Images:
         return len(self.labels)
 
     def first(self, count: int) -> Images:
-        """The first so many, or all if there are fewer."""
+        """Return the first ``count``, or all if there are fewer."""
         return Images(self.pixels[:count], self.labels[:count])
 
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images as their publisher parts them, and the names of their classes."""
+    """Images in the publisher's split, and the names of their classes."""
 
     classes: tuple[str, ...]
     train: Images
@@ -55,7 +55,7 @@ class ImageSet:
 
 
 def cifar10(folder: Path) -> ImageSet:
-    """The official binary files if they are there, else ``cifar10.npz``.
+    """Read the official binary files if they are there, else ``cifar10.npz``.
 
     >>> from badm.bench.data import path
     >>> cifar10(path("cifar10")).train.pixels.shape  # doctest: +SKIP
@@ -73,7 +73,7 @@ def cifar10(folder: Path) -> ImageSet:
 
 
 def svhn(folder: Path) -> ImageSet:
-    """The official ``train_32x32.mat`` and ``test_32x32.mat`` if there, else ``svhn.npz``."""
+    """Read ``train_32x32.mat`` and ``test_32x32.mat`` if they are there, else ``svhn.npz``."""
     train, test = (folder / f"{part}_32x32.mat" for part in ("train", "test"))
     if train.exists() or test.exists():
         return ImageSet(DIGITS, _mat(train), _mat(test))
@@ -81,7 +81,7 @@ def svhn(folder: Path) -> ImageSet:
 
 
 def cmaterdb(script: str, folder: Path) -> ImageSet:
-    """The numerals of one of the ``SCRIPTS``; they come in blocks, one for each class."""
+    """Read the numerals of one of the ``SCRIPTS``; they are sorted by class."""
     parts = []
     for part in ("training", "testing"):
         file = folder / f"{script}-{part}-images.npz"
@@ -97,7 +97,7 @@ def _npz(file: Path, classes: tuple[str, ...]) -> ImageSet:
 
 
 def _batch(file: Path) -> Images:
-    """A label and the red, green and blue pixels, each a byte, for every image."""
+    """Read a binary file: for every image a label and its red, green and blue pixels, in bytes."""
     content = np.frombuffer(sizes.content(file, LARGEST, ImageError), np.uint8)
     size = 1 + 3 * SIDE * SIDE
     if not len(content) or len(content) % size:
@@ -108,7 +108,7 @@ def _batch(file: Path) -> Images:
 
 
 def _mat(file: Path) -> Images:
-    """Fields ``X`` (32, 32, 3, N) and ``y`` (N, 1), in which 10 stands for the digit 0."""
+    """Read fields ``X`` (32, 32, 3, N) and ``y`` (N, 1), where 10 is the digit 0."""
     x, y = matlab.fields(file, ("X", "y"), ImageError)
     if x.ndim != 4:
         raise ImageError(f"{file}: X must have four axes, got the shape {x.shape}")
@@ -123,13 +123,13 @@ def _mat(file: Path) -> Images:
 
 
 def _fields(file: Path, *names: str) -> list[Array]:
-    """Arrays of an npz file."""
+    """Read arrays of an npz file."""
     arrays = npz.read(file, names, largest=LARGEST, error=ImageError)
     return [arrays[name] for name in names]
 
 
 def _checked(file: Path, names: Sequence[str], arrays: Sequence[Array]) -> Images:
-    """Images of 32×32 pixels and labels from 0 to 9, if that is what they are."""
+    """Check that these are images of 32×32 pixels and labels from 0 to 9."""
     x, y = arrays
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[1:] != (SIDE, SIDE, 3):
         raise ImageError(

@@ -1,7 +1,7 @@
-"""Fields of MATLAB files, whose headers may claim anything.
+"""Fields of MATLAB files, read without trusting their headers.
 
-A file of version 5 is a header and then elements, each with a tag: a type and how many bytes
-follow. scipy believes both the tags and the dimensions in them, so they are looked at first.
+A file of version 5 is a header and then elements, each with a tag: its type and its number of
+bytes. scipy trusts the tags and the dimensions in them, so they are checked first.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ BEGINNING = 4096  # bytes of an element in which its name and dimensions are
 
 
 class _FieldError(ValueError):
-    """What is wrong with a field that was asked for; the message begins with its name."""
+    """A requested field is invalid; the message begins with its name."""
 
 
 def fields(file: Path, names: Sequence[str], error: type[ValueError]) -> list[Any]:
-    """The arrays of those names; what is wrong with a file is an ``error`` that names it."""
+    """Read the arrays of those names; ``error`` names the file and what is wrong with it."""
     from scipy.io import loadmat
 
     size = size_of(file, error)
@@ -39,7 +39,7 @@ def fields(file: Path, names: Sequence[str], error: type[ValueError]) -> list[An
         found = loadmat(str(file), appendmat=False, variable_names=list(names))
     except _FieldError as failure:
         raise error(f"{file}: {failure}") from failure
-    # What is no MATLAB file, or a broken one, makes scipy raise errors of a dozen kinds.
+    # For broken files scipy raises errors of a dozen types.
     except Exception as failure:
         why = (str(failure).strip() or type(failure).__name__).splitlines()[0]
         raise error(f"{file} cannot be read as a MATLAB file: {why[:300]}") from failure
@@ -50,7 +50,7 @@ def fields(file: Path, names: Sequence[str], error: type[ValueError]) -> list[An
 
 
 def _check(source: IO[bytes], size: int, names: Sequence[str]) -> None:
-    """``ValueError`` unless every element fits into the file and those asked for are numbers."""
+    """Raise ``ValueError`` unless all elements fit into the file and the requested are numbers."""
     header = source.read(HEADER)
     order = ENDIAN.get(header[126:128])
     if len(header) < HEADER or order is None or header[125 if order == "<" else 124] != 1:
@@ -73,7 +73,7 @@ def _check(source: IO[bytes], size: int, names: Sequence[str]) -> None:
 
 
 def _elements(source: IO[bytes], size: int, order: str) -> Iterator[tuple[int, int, int]]:
-    """Where each element starts, its type and its length; the source stands behind its tag."""
+    """Yield start, type and length of each element, with the source just behind its tag."""
     start = HEADER
     while start < size:
         source.seek(start)
@@ -90,7 +90,7 @@ def _elements(source: IO[bytes], size: int, order: str) -> Iterator[tuple[int, i
 
 
 def _check_array(beginning: bytes, length: int, names: Sequence[str], order: str) -> None:
-    """Flags, dimensions and name of an array come first, each an element of its own."""
+    """Check flags, dimensions and name of an array, the elements that come first."""
     flags, rest = _part(beginning, order)
     dimensions, rest = _part(rest, order)
     letters, rest = _part(rest, order)
@@ -109,7 +109,7 @@ def _check_array(beginning: bytes, length: int, names: Sequence[str], order: str
     left = length - (len(beginning) - len(rest))
     if len(rest) < 8 or _stated(rest, order) > left:
         raise _FieldError(f"{name} states more bytes of numbers than the {left:,} that follow")
-    # However a number is packed, it takes a byte.
+    # Every number takes at least a byte.
     if min(shape, default=0) < 0 or math.prod(shape) > length:
         raise _FieldError(
             f"{name} states the shape {shown(shape)}, in an element of {length:,} bytes"
@@ -117,13 +117,13 @@ def _check_array(beginning: bytes, length: int, names: Sequence[str], order: str
 
 
 def _stated(data: bytes, order: str) -> int:
-    """How many bytes the first element of some says that it has."""
+    """Return the length that the first element states."""
     kind, length = struct.unpack(f"{order}II", data[:8])
     return int(kind >> 16 or length)
 
 
 def _part(data: bytes, order: str) -> tuple[bytes, bytes]:
-    """The first element of some, and those behind it; a short one has its data in its tag."""
+    """Split off the first element; a short one has its data in its tag."""
     length = _stated(data, order)
     if struct.unpack(f"{order}I", data[:4])[0] >> 16:
         return data[4 : 4 + min(length, 4)], data[8:]

@@ -1,4 +1,4 @@
-"""Molecules as graphs: atoms and bonds with their features, many molecules in one graph."""
+"""Molecules as graphs: features of atoms and bonds, and batches of molecules as one graph."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ BONDS = ("aromatic", "double", "single", "triple")
 
 ATOM_WIDTH = len(SYMBOLS) + len(VALENCES) + len(HYDROGENS) + len(HYBRIDISATIONS)
 BOND_WIDTH = len(BONDS) + 2 + 1
-SELF_LOOP = 2 * (len(BONDS) + 1)  # the last kind of bond, after four and unknown, each twice
+SELF_LOOP = 2 * (
+    len(BONDS) + 1
+)  # index of the last kind, after four types and unknown, each conjugated or not
 
 
 def atom_features(symbol: str, valence: int, hydrogens: int, hybridisation: str) -> list[float]:
-    """29 features of an atom, one-hot in four groups; what is unknown leaves zeros.
+    """Encode an atom as 29 features, one-hot in four groups; unknown values are all zeros.
 
     >>> features = atom_features("C", 4, 3, "sp3")
     >>> [place for place, value in enumerate(features) if value]
@@ -39,7 +41,7 @@ def atom_features(symbol: str, valence: int, hydrogens: int, hybridisation: str)
 
 
 def bond_kind(name: str, conjugated: bool) -> int:
-    """The number of a kind of bond: a row of :func:`bond_features`.
+    """Return the index of a kind of bond: a row of :func:`bond_features`.
 
     >>> bond_features()[bond_kind("double", conjugated=True)].tolist()
     [0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0]
@@ -49,9 +51,9 @@ def bond_kind(name: str, conjugated: bool) -> int:
 
 
 def bond_features() -> Tensor:
-    """7 features of every kind of bond: type, conjugated no or yes, self-loop.
+    """Return the 7 features of every kind of bond: type, conjugated (no, yes), self-loop.
 
-    So few kinds exist that whatever is computed from a bond's features is computed once for each.
+    There are so few kinds that what depends on a bond's features is computed once per kind.
 
     >>> bond_features()[SELF_LOOP].tolist()
     [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
@@ -70,8 +72,8 @@ def bond_features() -> Tensor:
 class Molecules:
     """Any number of molecules, merged into one disconnected graph.
 
-    Every atom has an entry of its own (the self-loop) and one for each neighbour among the bonds:
-    ``receivers`` hears from ``senders``, both being rows of ``atoms``, through a bond of ``kinds``.
+    The bonds of an atom are a self-loop and one for each neighbour: messages go from ``senders`` to
+    ``receivers``, both rows of ``atoms``, through a bond of ``kinds``.
     """
 
     atoms: Tensor  # (atoms, 29)
@@ -86,7 +88,7 @@ class Molecules:
         return len(self.labels)
 
     def pick(self, indices: Tensor) -> Molecules:
-        """Some of the molecules, in that order.
+        """Select molecules, in that order.
 
         >>> carbon = atom_features("C", 4, 3, "sp3")
         >>> single = bond_kind("single", conjugated=False)
@@ -111,14 +113,14 @@ class Molecules:
         )
 
     def divide(self, parts: int) -> list[Molecules]:
-        """Parts whose sizes differ by at most one molecule, in order."""
+        """Split into parts whose sizes differ by at most one molecule, keeping the order."""
         return [self.pick(indices) for indices in torch.arange(len(self)).tensor_split(parts)]
 
 
 def graph(
     atoms: Sequence[Sequence[float]], bonds: Sequence[tuple[int, int, int]], label: float = 0.0
 ) -> Molecules:
-    """One molecule out of the features of its atoms and its bonds (atom, atom, kind)."""
+    """Make a molecule from the features of its atoms and its bonds (atom, atom, kind)."""
     if not atoms:
         raise ValueError("a molecule must have at least one atom")
     loops = [(atom, atom, SELF_LOOP) for atom in range(len(atoms))]
@@ -138,7 +140,7 @@ def graph(
 
 
 def merge(molecules: Sequence[Molecules]) -> Molecules:
-    """All of them in one graph."""
+    """Merge molecules into one graph."""
     shifts = starts(torch.tensor([len(one.atoms) for one in molecules])).tolist()
     pairs = list(zip(molecules, shifts, strict=True))
     return Molecules(
@@ -153,12 +155,12 @@ def merge(molecules: Sequence[Molecules]) -> Molecules:
 
 
 def starts(counts: Tensor) -> Tensor:
-    """Where each range begins if they lie one after the other."""
+    """Return where each of consecutive ranges of these lengths starts."""
     return counts.cumsum(0) - counts
 
 
 def ranges(firsts: Tensor, counts: Tensor) -> Tensor:
-    """From each first number as many numbers as counted, one range after the other.
+    """Concatenate the ranges that start at ``first`` and have ``counts`` numbers.
 
     >>> ranges(torch.tensor([5, 20]), torch.tensor([3, 2])).tolist()
     [5, 6, 7, 20, 21]

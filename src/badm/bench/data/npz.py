@@ -1,4 +1,4 @@
-"""Arrays of npz files, whose headers may claim anything; nothing is unpickled."""
+"""Arrays of npz files, read without trusting their headers; nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ from badm.bench.data.sizes import DEFLATED, listed, shown, size_of
 Array = npt.NDArray[Any]
 
 ENDING = ".npy"
-# zipfile takes in as much as is asked for, and puts out all that LZMA makes of it.
+# zipfile reads as much as requested, and returns all that LZMA expands it to.
 CHUNK = 1 << 12
-# What each compression makes of a byte, at most; bzip2 knows no bound worth the name.
-MOST = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: DEFLATED, zipfile.ZIP_LZMA: 8 * DEFLATED}
+# Most bytes that each compression expands one byte to; bzip2 has no useful bound.
+MAX_EXPANSION = {
+    zipfile.ZIP_STORED: 1,
+    zipfile.ZIP_DEFLATED: DEFLATED,
+    zipfile.ZIP_LZMA: 8 * DEFLATED,
+}
 
 
 def read(
@@ -34,9 +38,9 @@ def read(
     largest: int,
     error: type[ValueError],
 ) -> dict[str, Array]:
-    """The arrays of those names, and of the optional ones those there are; in native byte order.
+    """Read arrays by name, and those optional ones that exist, in native byte order.
 
-    ``largest`` is in bytes, of all of them. What is wrong is an ``error`` that names the file.
+    ``largest`` limits the bytes of all of them. ``error`` names the file and what is wrong with it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -54,13 +58,13 @@ def read(
             wanted = [*names, *(name for name in optional if name in members)]
             return {name: _array(file, archive, members[name], name, error) for name in wanted}
     except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError) as failure:
-        raise error(f"{file} is cut off or no npz file: {failure}") from failure
+        raise error(f"{file} is truncated or not an npz file: {failure}") from failure
 
 
 def _members(
     file: Path, size: int, archive: zipfile.ZipFile, largest: int, error: type[ValueError]
 ) -> dict[str, zipfile.ZipInfo]:
-    """The members by the names of their arrays; together no larger than the file can hold."""
+    """Map names of arrays to members, whose total size the file must be able to hold."""
     found = archive.infolist()
     total = sum(member.file_size for member in found)
     if total > largest:
@@ -70,10 +74,10 @@ def _members(
         if times > 1:
             raise error(f"{file}: has {times} fields {shown(name)}")
     for name, member in zip(names, found, strict=True):
-        if member.compress_type not in MOST:
+        if member.compress_type not in MAX_EXPANSION:
             raise error(f"{file}: {shown(name)} must be compressed with deflate or LZMA")
-    # Of the whole file: members that overlap would each be within bounds.
-    if total > max((MOST[member.compress_type] for member in found), default=0) * size:
+    # Of the whole file: overlapping members would each be within bounds.
+    if total > max((MAX_EXPANSION[member.compress_type] for member in found), default=0) * size:
         raise error(f"{file}: states {total:,} bytes, which {size:,} in a file cannot hold")
     return dict(zip(names, found, strict=True))
 
@@ -88,7 +92,7 @@ def _array(
     try:
         with archive.open(member) as source:
             return _read(source, member.file_size)
-    # numpy takes headers apart with Python's own parser, which has errors of its own.
+    # numpy parses headers as Python, which raises errors of its own.
     except (
         ValueError,
         TypeError,
@@ -96,7 +100,7 @@ def _array(
         RecursionError,
         MemoryError,
         OverflowError,
-        RuntimeError,  # zipfile's word for a password
+        RuntimeError,  # zipfile: a password is needed
         zipfile.BadZipFile,
         EOFError,
         OSError,
@@ -109,11 +113,11 @@ def _array(
 
 
 def _read(source: IO[bytes], size: int) -> Array:
-    """The array of a member of that size, which its header must agree with."""
+    """Read the array of a member, whose header must agree with the member's size."""
     version = np.lib.format.read_magic(source)
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise ValueError(f"its version is {version[0]}.{version[1]}, not 1.0 to 3.0")
-    # Version 3 differs from 2 in the letters that its names may have.
+    # Version 3 differs from 2 only in the encoding of names.
     read_header = (
         np.lib.format.read_array_header_1_0
         if version == (1, 0)

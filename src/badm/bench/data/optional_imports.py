@@ -1,4 +1,4 @@
-"""Libraries that only fetching needs, imported when it does."""
+"""Libraries that only fetching needs, imported on demand."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ class MissingLibrary(FetchFailed):
 
 
 def library(name: str, extra: str) -> Any:
-    """The module of that name; what is missing is named with the extra that brings it."""
+    """Import a module; the error names the extra of badm that installs it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise MissingLibrary(
-            f'fetching needs the library {error.name}: pip install "badm[{extra}]" brings it'
+            f'fetching needs the library {error.name}: pip install "badm[{extra}]"'
         ) from error
 
 
-def fetch_error(what: str, whence: str, error: Exception) -> FetchFailed:
-    """One sentence of whatever a library raised."""
+def fetch_error(what: str, source: str, error: Exception) -> FetchFailed:
+    """Turn whatever a library raised into one sentence."""
     reason = (str(error).strip() or "no reason given").splitlines()[0]
-    return FetchFailed(f"{what} could not be had {whence} ({type(error).__name__}: {reason})")
+    kind = type(error).__name__
+    return FetchFailed(f"{what} could not be downloaded {source} ({kind}: {reason})")

@@ -1,4 +1,4 @@
-"""Sets of image files, one photograph each: TF Flowers and DeepWeeds."""
+"""Datasets of one image file per photograph: TF Flowers and DeepWeeds."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from pathlib import Path
 
 import torch
 
-from badm.bench.data import image_files, sizes
+from badm.bench.data import csv_files, image_files
 from badm.bench.data.images import ImageError, Images
 from badm.bench.data.sizes import listed, shown
 
 FLOWERS = ("daisy", "dandelion", "roses", "sunflowers", "tulips")
-WEEDS = 9  # eight, and what is none of them
-LARGEST = 64 << 20  # bytes of a table
+WEEDS = 9  # eight species, and none of them
 FILENAME, LABEL, SPECIES = "Filename", "Label", "Species"
 
 
 @dataclass(frozen=True)
 class Photographs:
-    """Image files and the class of each; nothing is decoded before it is asked for."""
+    """Image files and the class of each; images are decoded on demand."""
 
     classes: tuple[str, ...]
     files: tuple[Path, ...]
     labels: tuple[int, ...]
 
     def first_of_each(self, count: int) -> Photographs:
-        """The first so many of each class, or all of it where there are fewer."""
+        """Select the first ``count`` of each class, or all if there are fewer."""
         seen = dict.fromkeys(self.labels, 0)
         kept = []
         for place, label in enumerate(self.labels):
@@ -39,7 +38,7 @@ class Photographs:
         return self.select(kept)
 
     def select(self, places: Sequence[int]) -> Photographs:
-        """Those in these places."""
+        """Select by index."""
         return Photographs(
             self.classes,
             tuple(self.files[place] for place in places),
@@ -47,13 +46,13 @@ class Photographs:
         )
 
     def decoded(self, side: int, *, crop: bool = False) -> Images:
-        """All of them as ``side × side``: squeezed, or the square in the middle of each."""
+        """Decode all to ``side × side``: resized, or with ``crop`` the centred square of each."""
         pixels = image_files.read_all(self.files, side, side, crop=crop)
         return Images(torch.from_numpy(pixels), torch.tensor(self.labels))
 
 
 def flowers(folder: Path) -> Photographs:
-    """A folder for each class, with its photographs in it.
+    """List the photographs of TF Flowers, which has a folder per class.
 
     >>> from badm.bench.data import path
     >>> len(flowers(path("tf-flowers")).files)  # doctest: +SKIP
@@ -73,7 +72,7 @@ def flowers(folder: Path) -> Photographs:
 
 
 def deepweeds(folder: Path) -> Photographs:
-    """The photographs that ``labels.csv`` names, in its order, in the folder ``images``."""
+    """List the photographs of DeepWeeds, in the order of ``labels.csv``."""
     file = folder / "labels.csv"
     classes, rows = _rows(file)
     there = {image.name for image in (folder / "images").glob("*")}
@@ -88,18 +87,16 @@ def deepweeds(folder: Path) -> Photographs:
 
 
 def _rows(file: Path) -> tuple[tuple[str, ...], dict[str, int]]:
-    """The names of the classes, and the class of each file."""
-    content = sizes.content(file, LARGEST, ImageError)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ImageError(f"{file} must be UTF-8: {error}") from error
+    """Read the names of the classes and the class of each file."""
+    text = csv_files.text(file, ImageError)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows: dict[str, int] = {}
     classes: dict[int, str] = {}
     try:
         header = next(reader, [])
-        name, label, species = (_column(file, header, n) for n in (FILENAME, LABEL, SPECIES))
+        name, label, species = (
+            csv_files.column(file, header, n, ImageError) for n in (FILENAME, LABEL, SPECIES)
+        )
         for fields in reader:
             where = f"{file}, line {reader.line_num}"
             if len(fields) != len(header):
@@ -128,10 +125,3 @@ def _label(where: str, text: str) -> int:
             f"{where}, field {LABEL}: must be from 0 to {WEEDS - 1}, got {shown(text)}"
         )
     return int(text)
-
-
-def _column(file: Path, header: Sequence[str], name: str) -> int:
-    if header.count(name) != 1:
-        amount = "more than one column" if name in header else "no column"
-        raise ImageError(f"{file}, line 1: {amount} {name!r} among {listed(header)}")
-    return header.index(name)

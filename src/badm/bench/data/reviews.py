@@ -1,4 +1,4 @@
-"""IMDB: film reviews, good or bad, as two files of JSON lines or as published, a file for each."""
+"""IMDB: positive and negative film reviews, in two files of JSON lines or one file per review."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ ARCHIVE = Download(
     84_125_825,
     "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
 )
-LONGEST = 1 << 20  # bytes of one review; the longest of all has 13,704 letters
-LONGEST_LINE = 8 * LONGEST  # of a review in JSON, which may take six bytes for a letter
+LONGEST = 1 << 20  # bytes of one review; the longest has 13,704 characters
+LONGEST_LINE = 8 * LONGEST  # of a review in JSON, which may take six bytes per character
 LARGEST = 1 << 30  # bytes of all lines of a file
 # Reviews of each class, train and test: all, or those with the lowest numbers.
 KNOWN = ((12_500, 12_500), (5_000, 2_500))
@@ -42,12 +42,12 @@ ID = re.compile(rf"({'|'.join(CLASSES)})/([0-9]{{1,9}})_([0-9]{{1,2}})")
 
 
 class ReviewError(ValueError):
-    """A file that is not as it should be; the message names it, the line and the field."""
+    """A file is invalid; the message names the file, the line and the field."""
 
 
 @dataclass(frozen=True)
 class Review:
-    """``id`` is the publisher's: class, number and rating, as in ``neg/3577_2``."""
+    """One review; its ``id`` has class, number and rating, as in ``neg/3577_2``."""
 
     id: str
     text: str
@@ -71,7 +71,7 @@ class Review:
 
 @dataclass(frozen=True)
 class Reviews:
-    """Some reviews; bad ones have the label 0, good ones 1."""
+    """Reviews; negative ones have the label 0, positive ones 1."""
 
     items: tuple[Review, ...]
 
@@ -90,7 +90,7 @@ class Reviews:
         return Reviews(tuple(self.items[row] for row in rows))
 
     def first_by_number(self, count: int) -> Reviews:
-        """Those of each class with the lowest numbers, in the order they are in.
+        """Select those of each class with the lowest numbers, keeping their order.
 
         >>> some = Reviews(tuple(Review(id, "") for id in ("neg/10_1", "neg/9_2", "pos/0_9")))
         >>> [review.id for review in some.first_by_number(1).items]
@@ -101,7 +101,7 @@ class Reviews:
         return Reviews(tuple(review for review in self.items if review.id in kept))
 
     def count_shared(self, others: Reviews) -> int:
-        """How many of these are, letter by letter, among the others too."""
+        """Count how many of these texts are exactly among the others too."""
         known = set(others.texts)
         return sum(text in known for text in self.texts)
 
@@ -111,10 +111,7 @@ def _by_number(review: Review) -> tuple[int, int]:
 
 
 def read(folder: Path) -> dict[str, Reviews]:
-    """Training and test reviews of a folder, in the order in which the names of files sort.
-
-    Whichever way they are stored, they come in the same order.
-    """
+    """Read training and test reviews of a folder, sorted by file name in either layout."""
     source = _official if (folder / OFFICIAL).is_dir() else _lines
     found = {}
     for part in PARTS:
@@ -148,9 +145,9 @@ def _lines(folder: Path, part: str) -> Iterator[Review]:
                     raise ReviewError(f"{where}: is beyond {LARGEST:,} bytes")
                 yield _review(line, where)
     except EOFError as error:
-        raise ReviewError(f"{file} is cut off: the compressed data end too early") from error
+        raise ReviewError(f"{file} is truncated: the compressed data end too early") from error
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise ReviewError(f"{file} is not a sound gzip file: {error}") from error
+        raise ReviewError(f"{file} is not a valid gzip file: {error}") from error
     if not number:
         raise ReviewError(f"{file} is empty")
 
@@ -198,7 +195,7 @@ def _official(folder: Path, part: str) -> Iterator[Review]:
 
 
 def check(folder: Path) -> list[FileProblem]:
-    """What is wrong with the reviews of a folder."""
+    """List what is wrong with the reviews of a folder."""
     try:
         found = read(folder)
     except ReviewError as error:
@@ -215,7 +212,7 @@ def check(folder: Path) -> list[FileProblem]:
 
 
 def fetch(folder: Path, report: ProgressCallback | None) -> None:
-    """The official archive, with its labelled reviews written as two files of lines."""
+    """Download the official archive and write its labelled reviews as two files of lines."""
     with TemporaryDirectory(prefix=".archive-", dir=folder.parent) as temporary:
         archive = Path(temporary) / ARCHIVE.name
         ARCHIVE.get(archive, report)
@@ -228,7 +225,7 @@ def fetch(folder: Path, report: ProgressCallback | None) -> None:
 
 
 def _in_archive(archive: Path) -> dict[str, list[Review]]:
-    """The labelled reviews; nothing is written, so no name in an archive can do harm."""
+    """Yield the labelled reviews; nothing is unpacked, so no name in the archive can do harm."""
     found: dict[str, list[Review]] = {part: [] for part in PARTS}
     with tarfile.open(archive, "r:*") as tar:
         for member in tar:
@@ -237,7 +234,7 @@ def _in_archive(archive: Path) -> dict[str, list[Review]]:
             if top != OFFICIAL or len(middle) != 2 or middle[0] not in PARTS or not member.isreg():
                 continue
             id = f"{middle[1]}/{place.stem}"
-            if not ID.fullmatch(id) or place.suffix != ".txt":  # unlabelled ones, in a third folder
+            if not ID.fullmatch(id) or place.suffix != ".txt":  # unlabelled ones
                 continue
             if member.size > LONGEST:
                 raise FetchFailed(f"{archive.name} holds {member.name} of {member.size:,} bytes")
@@ -251,7 +248,7 @@ def _in_archive(archive: Path) -> dict[str, list[Review]]:
 
 
 def write(file: Path, reviews: Iterable[Review]) -> None:
-    """Write reviews as lines; equal reviews give equal files."""
+    """Write reviews as JSON lines; equal reviews give equal files."""
     with (
         open(file, "wb") as raw,
         gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as lines,
@@ -262,8 +259,8 @@ def write(file: Path, reviews: Iterable[Review]) -> None:
             lines.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
 
 
-# Words of made-up reviews. Each has one topic, a noun with its verb, so that a gap can be filled
-# from what else is said, and the verdict is in the adjectives.
+# Words of synthetic reviews. Each has one topic, a noun with its verb, so that a masked word can be
+# predicted from the others, and the sentiment is in the adjectives.
 NOUNS = ("actor", "plot", "score", "camera", "script", "hero", "villain", "scene")
 VERBS = ("plays", "unfolds", "sounds", "moves", "reads", "fights", "laughs", "ends")
 VERDICTS = (("dull", "awful", "weak", "boring"), ("superb", "lovely", "strong", "gripping"))
@@ -271,7 +268,7 @@ FILLERS = ("The", "this", "a", "and", "very", "quite", "it", "was")
 
 
 def synthetic_reviews(count: int, seed: int = 0) -> Reviews:
-    """Made-up reviews, half of them good, with the line breaks and punctuation of real ones.
+    """Generate reviews, half of them positive, with line breaks and punctuation as in real ones.
 
     >>> made = synthetic_reviews(4, seed=0)
     >>> sorted(made.labels.tolist()), "<br />" in made.items[0].text
@@ -289,7 +286,7 @@ def _made_up(number: int, label: int, random: Random) -> Review:
     sentences = []
     topic = random.randrange(len(NOUNS))
     for _ in range(random.randint(2, 6)):
-        # One word in eight says the contrary: no single one decides.
+        # One adjective in eight says the opposite, so that no single one decides.
         verdict = random.choice(VERDICTS[label if random.random() < 7 / 8 else 1 - label])
         fillers = _some(FILLERS, random.randint(1, 3), random)
         sentences.append(" ".join([*fillers, NOUNS[topic], VERBS[topic], verdict]) + ".")

@@ -1,4 +1,4 @@
-"""What a file can hold: claims are compared with its size before memory is asked for."""
+"""Limits on what is read: sizes in headers are checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-DEFLATED = 1032  # bytes that deflate makes of one, at most: whatever claims more, lies
-SHOWN = 200  # letters of something foreign in a message
+DEFLATED = 1032  # most bytes that deflate can expand one byte to
+SHOWN = 200  # characters of a file's contents in a message
 
 
 def size_of(file: Path, error: type[ValueError]) -> int:
-    """The bytes of a file; an ``error`` if it is missing, or a pipe that would never end.
+    """Return the size of a file in bytes; ``error`` if it is missing or not a regular file.
 
     >>> size_of(Path("/dev/null"), ValueError)
     Traceback (most recent call last):
@@ -29,7 +29,7 @@ def size_of(file: Path, error: type[ValueError]) -> int:
 
 
 def content(file: Path, largest: int, error: type[ValueError]) -> bytes:
-    """All of a file that has at most ``largest`` bytes."""
+    """Read a file of at most ``largest`` bytes."""
     size = size_of(file, error)
     if size > largest:
         raise error(f"{file} has {size:,} bytes, more than the {largest:,} that are read")
@@ -40,7 +40,7 @@ def content(file: Path, largest: int, error: type[ValueError]) -> bytes:
 
 
 def beyond(largest: int, rate: int, size: int) -> str:
-    """What is claimed too much, for a message: more than is read, or than a file of a size holds.
+    """Say for a message why a stated size is refused: above the limit, or more than fits the file.
 
     >>> beyond(1_000, 10, 7), beyond(1_000, 10, 7_000)
     ('which a file of 7 bytes cannot hold', 'more than the 1,000 that are read')
@@ -51,7 +51,7 @@ def beyond(largest: int, rate: int, size: int) -> str:
 
 
 def shown(foreign: object) -> str:
-    """What a file holds, for a message: on one line, and its beginning only if it is long.
+    """Quote a file's contents for a message: on one line, and shortened if long.
 
     >>> shown("a\\nb"), shown("x" * 2_000)[-24:]
     ("'a\\\\nb'", "xxxxx'... (2,000 in all)")
@@ -63,7 +63,7 @@ def shown(foreign: object) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names out of a file, for a message.
+    """List names from a file for a message.
 
     >>> listed(["a", "b"]), listed([]), listed(["a\\nb"])
     ('a, b', 'none', "'a\\\\nb'")

@@ -1,4 +1,4 @@
-"""SMILES, the text form of molecules, made into graphs by RDKit (extra ``badm[graph]``)."""
+"""SMILES, molecules as text, parsed to graphs with RDKit (extra ``badm[graph]``)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 from badm.bench.data.molecules import Molecules, atom_features, bond_kind, graph
 from badm.bench.data.sizes import shown
 
-# RDKit follows a chain by recursion: at 20,000 atoms it overruns its stack, and the process is
-# gone. The longest SMILES of BBBP has 400 letters, and 17 branches within each other.
+# RDKit follows a chain by recursion: at 20,000 atoms the stack overflows and the process dies. The
+# longest SMILES of BBBP has 400 characters and 17 nested branches.
 LONGEST = 2_000
 DEEPEST = 200
 
 
 class MissingRDKit(ImportError):
-    """RDKit is not installed; the message says how it is."""
+    """RDKit is not installed; the message says how to install it."""
 
 
 class NotAMolecule(ValueError):
-    """RDKit can make nothing of a SMILES."""
+    """RDKit cannot parse a SMILES."""
 
 
 @dataclass(frozen=True)
 class ParsedSmiles:
-    """A molecule, and the step of RDKit's checks that it failed and was read without.
+    """A molecule, and the step of RDKit's sanitization that failed and was skipped.
 
-    ``canonical`` is the SMILES that RDKit gives it: the same for the same molecule.
+    ``canonical`` is RDKit's own SMILES, which is the same for the same molecule.
     """
 
     molecule: Molecules
@@ -37,7 +37,7 @@ class ParsedSmiles:
 
 
 def read_smiles(smiles: str, label: float = 0.0) -> ParsedSmiles:
-    """Parse, sanitise, and if a step of that fails do it again without this step.
+    """Parse and sanitize a SMILES; if a step of that fails, try again without it.
 
     >>> ethanol = read_smiles("CCO").molecule
     >>> len(ethanol.atoms), len(ethanol.kinds)
@@ -48,13 +48,13 @@ def read_smiles(smiles: str, label: float = 0.0) -> ParsedSmiles:
     if len(smiles) > LONGEST:
         raise NotAMolecule(f"{shown(smiles)} has more than {LONGEST:,} letters")
     if _nesting(smiles) > DEEPEST:
-        raise NotAMolecule(f"{shown(smiles)} has branches within branches, {DEEPEST} and more")
+        raise NotAMolecule(f"{shown(smiles)} has {DEEPEST} or more nested branches")
     chem = _rdkit()
     try:
         return _read(chem, smiles, label)
     except NotAMolecule:
         raise
-    # RDKit raises errors of Boost, of its own, and whatever C++ throws.
+    # RDKit raises its own errors, those of Boost and any C++ exception.
     except Exception as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise NotAMolecule(f"{shown(smiles)} fails in RDKit: {why[:300]}") from error
@@ -116,5 +116,5 @@ def _rdkit() -> Any:
         raise MissingRDKit(
             'SMILES are read with RDKit, which is not installed: pip install "badm[graph]"'
         ) from error
-    logger.DisableLog("rdApp.*")  # what fails is told by us, with its name
+    logger.DisableLog("rdApp.*")  # failures are reported here, with the name of the molecule
     return chem

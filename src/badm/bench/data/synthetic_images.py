@@ -1,4 +1,4 @@
-"""Made-up images in colour that can be learned, for tests and the smallest scale."""
+"""Synthetic colour images that can be learned, for tests and scale ``smoke``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOISE = 0.2
 
 
 def synthetic_images(count: int, classes: int, side: int = 32, *, seed: int) -> Images:
-    """A coloured pattern for each class, shifted, with noise.
+    """Generate images with a coloured pattern per class, shifted, with noise.
 
     The patterns are the same for every seed, so a second seed gives a test set for the first.
 

@@ -1,4 +1,4 @@
-"""Made-up molecules for tests: branched chains whose atoms keep to their valences."""
+"""Synthetic molecules for tests: branched chains with valid valences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SMALLEST, LARGEST = 4, 16  # atoms
 
 
 def synthetic_molecules(count: int, seed: int) -> Molecules:
-    """Chains with a label to learn: 1 where few atoms are polar, as in what enters the brain.
+    """Generate chains with a label to learn: 1 if few atoms are polar, as in drugs for the brain.
 
     >>> made = synthetic_molecules(40, seed=0)
     >>> len(made), made.labels.unique().tolist()
@@ -32,7 +32,7 @@ def _molecule(draw: random.Random) -> Molecules:
     for atom in range(1, draw.randint(SMALLEST, LARGEST)):
         polar = draw.random() < polar_share
         symbol = draw.choice(("N", "O", "O", "S") if polar else ("C", "C", "C", "C", "F", "Cl"))
-        # One place stays free for the chain to go on, unless the new atom brings another.
+        # One bond stays free for the chain to go on, unless the new atom has another.
         open_places = [other for other, places in enumerate(free) if places]
         if VALENCE[symbol] == 1 and sum(free) == 1:
             symbol = "C"

@@ -1,7 +1,7 @@
-"""Texts as rows of numbers: words, the vocabulary they are numbered by, and what is kept of it.
+"""Texts as rows of token ids: tokenization, the vocabulary, and a cache of encoded texts.
 
-Words are bytes, as in the public examples: only the letters of ASCII are made small, only its
-punctuation is deleted, and only its white space divides.
+Words are bytes, as in the public examples: only ASCII letters are lower-cased, only ASCII
+punctuation is deleted, and only ASCII white space separates words.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ PAD, UNKNOWN = 0, 1
 FIRST = 2  # the id of the most frequent word
 MASK = b"[mask]"
 BREAK = b"<br />"
-LARGEST = 8 << 30  # bytes of what is kept
-VERSION = 1  # to be raised by whatever changes the numbers: what is kept is then not read
+LARGEST = 8 << 30  # bytes of a cache file
+VERSION = 1  # raise it with anything that changes the ids, so that old cache files are not read
 
 
 @dataclass(frozen=True)
 class EncodingOptions:
-    """How texts become numbers.
+    """How texts become token ids.
 
-    The vocabulary has ``size`` entries at most, padding, the unknown and ``[mask]`` among them. A
-    text has ``length`` numbers: it is cut off or padded at its end. ``keep`` has the punctuation
-    that is not deleted.
+    Attributes:
+        size: Most entries of the vocabulary, including padding, unknown words and ``[mask]``.
+        length: Ids per text, which is truncated or padded at its end.
+        keep: Punctuation that is not deleted.
+        mask: Whether the vocabulary has a ``[mask]``, as its last entry.
     """
 
     size: int
@@ -54,7 +56,7 @@ class EncodingOptions:
 
 
 def tokenize(text: str, keep: str = "") -> list[bytes]:
-    """The words of a text.
+    """Split a text into words.
 
     >>> tokenize("Well...<br /><br />it's GREAT!")
     [b'well', b'its', b'great']
@@ -62,16 +64,16 @@ def tokenize(text: str, keep: str = "") -> list[bytes]:
     [b'a', b'"classic"', b'[mask]', b'really']
     """
     deleted = bytes(set(string.punctuation.encode()) - set(keep.encode()))
-    # What no encoding knows, a lone half of a pair, may stand in JSON all the same.
+    # JSON may contain lone surrogates, which cannot be encoded.
     plain = text.encode(errors="replace").lower().replace(BREAK, b" ")
     return plain.translate(None, deleted).split()
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that have a number: 0 is padding, 1 what is unknown, then these in their order.
+    """The words that have an id: 0 is padding, 1 any unknown word, then these in order.
 
-    The last of them is ``[mask]`` where there is one.
+    The last of them is ``[mask]``, if there is one.
     """
 
     words: tuple[bytes, ...]
@@ -85,11 +87,11 @@ class Vocabulary:
 
     @property
     def mask(self) -> int:
-        """The number of ``[mask]``."""
+        """The id of ``[mask]``."""
         return self.ids[MASK]
 
     def encode(self, texts: Sequence[str], form: EncodingOptions) -> Tensor:
-        """Numbers ``(texts, length)``.
+        """Encode texts as ids ``(texts, length)``.
 
         >>> vocabulary = Vocabulary((b"the", b"film"))
         >>> vocabulary.encode(["The film!", "A bad, bad film", ""], EncodingOptions(4, 3)).tolist()
@@ -103,7 +105,7 @@ class Vocabulary:
         return torch.from_numpy(rows)
 
     def word(self, number: int) -> str:
-        """A word for a reader.
+        """Return the word of an id, for display.
 
         >>> Vocabulary((b"the", b"film")).word(3)
         'film'
@@ -113,7 +115,7 @@ class Vocabulary:
         return self.words[number - FIRST].decode(errors="replace")
 
     def show(self, numbers: Iterable[int]) -> str:
-        """Numbers as a text, without the padding.
+        """Decode ids to a text, without the padding.
 
         >>> Vocabulary((b"the", b"film")).show([2, 3, 1, 0, 0])
         'the film [unknown]'
@@ -122,10 +124,9 @@ class Vocabulary:
 
 
 def build_vocabulary(texts: Iterable[str], form: EncodingOptions) -> Vocabulary:
-    """The most frequent words of some texts.
+    """Collect the most frequent words of some texts.
 
-    Of words that are as frequent as each other the last one by the order of its bytes comes first:
-    that is how Keras has it.
+    Words of equal frequency are in descending order of their bytes, as in Keras.
 
     >>> build_vocabulary(["a film, a plot", "the film"], EncodingOptions(size=5, length=9)).words
     (b'film', b'a', b'the')
@@ -134,7 +135,7 @@ def build_vocabulary(texts: Iterable[str], form: EncodingOptions) -> Vocabulary:
     for text in texts:
         counts.update(tokenize(text, form.keep))
     if form.mask:
-        del counts[MASK]  # it has its place at the end
+        del counts[MASK]  # it comes last
     ranked = sorted(counts, key=lambda word: (counts[word], word), reverse=True)
     room = form.size - FIRST - form.mask
     return Vocabulary((*ranked[:room], *([MASK] if form.mask else [])))
@@ -143,10 +144,10 @@ def build_vocabulary(texts: Iterable[str], form: EncodingOptions) -> Vocabulary:
 def encode_cached(
     counted: Sequence[str], texts: Sequence[str], form: EncodingOptions
 ) -> tuple[Vocabulary, Tensor]:
-    """The vocabulary of the texts ``counted``, and the numbers of ``texts`` by it.
+    """Build the vocabulary of the texts ``counted`` and encode ``texts`` with it.
 
-    Made once and then kept in the cache, under a name that depends on the form and on every letter
-    of the texts. A cache that is damaged or cannot be written only means that it is made again.
+    The result is cached under a hash of the options and the texts. If the cache is damaged or
+    cannot be written, it is computed again.
     """
     kept = cache_folder() / f"words-{_key(counted, texts, form)}.npz"
     found = _load(kept)
@@ -174,19 +175,19 @@ def _key(counted: Sequence[str], texts: Sequence[str], form: EncodingOptions) ->
 
 
 def _packed(known: Vocabulary, numbers: Tensor) -> bytes:
-    """A zip of arrays, whose checksums tell when it is damaged."""
+    """Serialize as npz, whose checksums reveal damage."""
     file = io.BytesIO()
-    # No word has white space in it.
+    # No word contains white space.
     joined = np.frombuffer(b" ".join(known.words), np.uint8)
     np.savez(file, words=joined, numbers=numbers.numpy())
     return file.getvalue()
 
 
 def _load(kept: Path) -> tuple[Vocabulary, Tensor] | None:
-    """What is in the cache, if it is there and whole."""
+    """Load from the cache, or return ``None`` if the file is missing or damaged."""
     try:
         arrays = npz.read(kept, ["words", "numbers"], largest=LARGEST, error=ValueError)
         known = Vocabulary(tuple(arrays["words"].tobytes().split()))
         return known, torch.from_numpy(arrays["numbers"])
-    except (ValueError, TypeError):  # the last of numbers that torch does not know
+    except (ValueError, TypeError):  # TypeError: a dtype that torch does not know
         return None
