@@ -105,8 +105,12 @@ def save_tensors(path: Path, content: Any) -> None:
         raise StoreError(f"cannot write {path}: {why}") from None
 
 
-def load_tensors(path: Path) -> Any:
-    """Read what :func:`save_tensors` has written; unlike torch, verify its checksums."""
+def load_tensors(path: Path, device: str = "cpu") -> Any:
+    """Read what :func:`save_tensors` has written; unlike torch, verify its checksums.
+
+    Tensors that were on a device are loaded to ``device``. Those on the CPU stay there: optimizers
+    keep their step counts on it.
+    """
     require_regular(path)
     with ZipFile(path) as archive:
         # torch compresses nothing: what is compressed may be a thousand times as large in memory.
@@ -114,7 +118,12 @@ def load_tensors(path: Path) -> Any:
         damaged = foreign[0].filename if foreign else archive.testzip()
     if damaged is not None:
         raise StoreError(f"{path}: {damaged} is damaged")
-    return torch.load(path, weights_only=True)
+
+    def restore(storage: Any, location: str) -> Any:
+        target = "cpu" if location == "cpu" else device
+        return torch.serialization.default_restore_location(storage, target)  # type: ignore[no-untyped-call]
+
+    return torch.load(path, weights_only=True, map_location=restore)
 
 
 CACHE_VARIABLE = "BADM_CACHE"

@@ -70,6 +70,10 @@ Tasks other than classification of independent samples:
   so in :meth:`Task.warning`.
 - **Data in files**: list them in ``data_files``, so that runs on other data are not reused. Modules
   that the task's file imports from its own folder are tracked without being listed.
+- **A GPU**: write tasks as for the CPU. The engine moves the model, every batch, and splits that
+  are tensors, tuples, lists or dicts; make new tensors on the device of those you are given. A
+  split of a class of your own stays where it is: move what ``evaluate`` takes of it with
+  :func:`to_device`.
 - **Something to look at** (predictions, samples, filled blanks): :meth:`Task.artifacts`.
 """
 
@@ -79,15 +83,18 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 import badm
 from badm.bench.paper import Paper
+from badm.paper.partition import map_leaves
 
 Scale = Literal["smoke", "cpu", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "cpu", "paper")
@@ -351,6 +358,32 @@ def _is_finite(value: Any) -> bool:
 
 def _is_part(value: Any) -> bool:
     return _is_finite(value) and 0 < value <= 1
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """The device that a model is on."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def to_device(nest: Any, device: torch.device | str) -> Any:
+    """Move all tensors in a nest of mappings, tuples, lists and dataclasses to a device.
+
+    What else has a method ``to`` is moved with it, but for modules, which would change in place.
+
+    >>> to_device({"x": torch.zeros(2), "name": "x"}, "meta")
+    {'x': tensor(..., device='meta', size=(2,)), 'name': 'x'}
+    """
+    return map_leaves(partial(_leaf_to_device, device), nest)
+
+
+def _leaf_to_device(device: torch.device | str, leaf: Any) -> Any:
+    if is_dataclass(leaf) and not isinstance(leaf, type):
+        fields_before = {field.name: getattr(leaf, field.name) for field in fields(leaf)}
+        moved = {name: to_device(value, device) for name, value in fields_before.items()}
+        changed = {name: x for name, x in moved.items() if x is not fields_before[name]}
+        return replace(leaf, **changed) if changed else leaf
+    movable = hasattr(leaf, "to") and not isinstance(leaf, (nn.Module, type))
+    return leaf.to(device) if movable else leaf
 
 
 def _first_tensor(nest: Any) -> Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -125,7 +126,7 @@ def split(batch: Any, sub_batches: int) -> list[Any]:
             f"got the sizes {sorted(sizes)}"
         )
     _require_enough(sub_batches, sizes.pop())
-    return [_part(batch, index, sub_batches) for index in range(sub_batches)]
+    return [map_leaves(partial(_part, index, sub_batches), batch) for index in range(sub_batches)]
 
 
 def _sample_counts(nest: Any) -> Iterator[int]:
@@ -140,20 +141,28 @@ def _sample_counts(nest: Any) -> Iterator[int]:
             yield from _sample_counts(value)
 
 
-def _part(nest: Any, index: int, count: int) -> Any:
-    if isinstance(nest, Tensor):
-        return nest.tensor_split(count)[index] if nest.ndim > 0 else nest
+def _part(index: int, count: int, leaf: Any) -> Any:
+    is_cut = isinstance(leaf, Tensor) and leaf.ndim > 0
+    return leaf.tensor_split(count)[index] if is_cut else leaf
+
+
+def map_leaves(function: Callable[[Any], Any], nest: Any) -> Any:
+    """Apply a function to whatever a nest of mappings, tuples and lists holds.
+
+    >>> map_leaves(lambda leaf: leaf + 1, {"x": (1, [2])})
+    {'x': (2, [3])}
+    """
     if isinstance(nest, dict):
-        part = copy.copy(nest)  # an OrderedDict or defaultdict stays what it is
-        part.update((key, _part(value, index, count)) for key, value in nest.items())
-        return part
+        mapped = copy.copy(nest)  # an OrderedDict or defaultdict stays what it is
+        mapped.update((key, map_leaves(function, value)) for key, value in nest.items())
+        return mapped
     if isinstance(nest, Mapping):
-        return type(nest)({key: _part(value, index, count) for key, value in nest.items()})  # type: ignore[call-arg]
+        return type(nest)({key: map_leaves(function, value) for key, value in nest.items()})  # type: ignore[call-arg]
     if isinstance(nest, (tuple, list)):
-        parts = [_part(value, index, count) for value in nest]
+        parts = [map_leaves(function, value) for value in nest]
         is_namedtuple = hasattr(nest, "_fields")
         return type(nest)(*parts) if is_namedtuple else type(nest)(parts)
-    return nest
+    return function(nest)
 
 
 def _require_enough(sub_batches: int, samples: int) -> None:

@@ -31,8 +31,8 @@ ALL = torch.arange(60)
 def heads(monkeypatch: pytest.MonkeyPatch) -> None:
     """All coins show heads: dropout keeps and doubles everything."""
 
-    def ones(count: int) -> Tensor:
-        return torch.full((count,), 255, dtype=torch.uint8)
+    def ones(count: int, device: torch.device | str = "cpu") -> Tensor:
+        return torch.full((count,), 255, dtype=torch.uint8, device=device)
 
     monkeypatch.setattr(half_dropout, "random_bytes", ones)
     monkeypatch.setattr(sparse_input, "random_bytes", ones)

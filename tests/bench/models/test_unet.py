@@ -14,7 +14,15 @@ from torch import Tensor, nn
 from badm.bench.models.convolutional import Convolution
 from badm.bench.models.diffusion import DECAY, Diffusion, rates
 from badm.bench.models.keras_layers import BatchNorm, parameter_counts
-from badm.bench.models.unet import WIDTHS, Block, NoiseEmbedding, UNet, WarmBatchNorm, warmup_decay
+from badm.bench.models.unet import (
+    WIDTHS,
+    Block,
+    NoiseEmbedding,
+    UNet,
+    WarmBatchNorm,
+    warmup_decay,
+    warmup_share,
+)
 
 # Of Keras 3.15 with numpy 2.4, at every conversion.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -321,6 +329,16 @@ def test_the_copy_is_the_running_average_of_weights_and_statistics(warm_up: bool
 def test_decays_warm_up_to_what_they_are() -> None:
     assert [warmup_decay(0.999, step) for step in (1, 8, 90)] == [2 / 11, 0.5, 0.91]
     assert warmup_decay(0.999, 100_000) == 0.999
+
+
+@pytest.mark.parametrize("decay", [1 - 0.01, DECAY])
+def test_averages_that_look_up_their_decay_move_as_with_the_number(decay: float) -> None:
+    """Bit for bit, also where the warm-up ends: 890 steps for 0.99, 8,990 for 0.999."""
+    value = normal(37)
+    for step in (0, 1, 7, 100, 888, 889, 890, 891, 8989, 8990, 8991, 10**6):
+        average = normal(37, seed=1)
+        looked_up = average.clone().lerp_(value, warmup_share(decay, torch.tensor(step)))
+        assert torch.equal(looked_up, average.lerp_(value, 1 - warmup_decay(decay, step)))
 
 
 def test_warm_statistics_have_forgotten_their_start_when_those_of_keras_have_not() -> None:

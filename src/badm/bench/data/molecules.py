@@ -114,7 +114,8 @@ class Molecules:
 
     def divide(self, parts: int) -> list[Molecules]:
         """Split into parts whose sizes differ by at most one molecule, keeping the order."""
-        return [self.pick(indices) for indices in torch.arange(len(self)).tensor_split(parts)]
+        numbers = torch.arange(len(self), device=self.labels.device)
+        return [self.pick(indices) for indices in numbers.tensor_split(parts)]
 
 
 def graph(
@@ -165,4 +166,5 @@ def ranges(firsts: Tensor, counts: Tensor) -> Tensor:
     >>> ranges(torch.tensor([5, 20]), torch.tensor([3, 2])).tolist()
     [5, 6, 7, 20, 21]
     """
-    return torch.arange(int(counts.sum())) + (firsts - starts(counts)).repeat_interleave(counts)
+    numbers = torch.arange(int(counts.sum()), device=counts.device)
+    return numbers + (firsts - starts(counts)).repeat_interleave(counts)

@@ -19,12 +19,13 @@ CHANGED = ", with changes"  # that are not in the commit
 GIT_SECONDS = 20.0  # for git to answer, on a slow disk
 
 
-def environment() -> dict[str, Any]:
+def environment(device: str = "cpu") -> dict[str, Any]:
     """What a reader of a result wants to know of the machine; no names of people or hosts.
 
     >>> sorted(environment())
     ['commit', 'cores', 'packages', 'platform', 'processor', 'python', 'threads']
     """
+    accelerator = {} if device == "cpu" else {"accelerator": accelerator_name(device)}
     return {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
@@ -33,7 +34,13 @@ def environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "packages": package_versions(),
         "commit": commit(),
+        **accelerator,
     }
+
+
+def accelerator_name(device: str) -> str:
+    """What a device calls itself, such as NVIDIA A100-SXM4-40GB."""
+    return torch.cuda.get_device_name() if device == "cuda" else device
 
 
 @cache
@@ -82,16 +89,31 @@ def processor() -> str:
     return names[0] if names else platform.processor()
 
 
-def reset_peak_memory() -> None:
+def synchronize(device: str) -> None:
+    """Wait until a device has done what it was given, so that clocks measure all of it."""
+    if device != "cpu":
+        torch.accelerator.synchronize()
+
+
+def reset_peak_memory(device: str = "cpu") -> None:
     """Let the peak start anew, where the system can."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return
 
 
-def peak_memory() -> int | None:
-    """The most memory this process had since then, in bytes; None where the system cannot say."""
+def peak_memory(device: str = "cpu") -> int | None:
+    """The most memory this process had since then, in bytes; None where the system cannot say.
+
+    That of the device which a run is on: what tensors took of a GPU, or the whole process's.
+    """
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    if device == "mps":  # it has no peak, but does not give back what it has taken
+        return int(torch.mps.driver_allocated_memory())
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:

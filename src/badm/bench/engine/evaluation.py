@@ -16,7 +16,7 @@ from badm.bench.engine.task_data import kind
 from badm.bench.errors import TaskError
 from badm.bench.method import Trainer
 from badm.bench.records import artifact_files
-from badm.bench.task import Player, Splits, Task
+from badm.bench.task import Player, Splits, Task, device_of, to_device
 from badm.bench.tasks.error_context import method_errors, task_errors
 
 CALIBRATION_BATCHES = 50
@@ -98,6 +98,7 @@ class Evaluator:
         order = seeds.order(samples, self.seed, 0)
         with torch.no_grad(), task_errors(self.task, "loss"):
             for first in range(0, min(samples, CALIBRATION_BATCHES * size), size):
-                player.loss(self.model, self.task.batch(train, order[first : first + size]))
+                batch = self.task.batch(train, order[first : first + size])
+                player.loss(self.model, to_device(batch, device_of(self.model)))
             for buffer, before in others:
                 buffer.copy_(before)

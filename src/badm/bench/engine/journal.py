@@ -81,7 +81,7 @@ class RunJournal:
         if not self.checkpoint_path.exists() or not self.path.exists():
             return False
         try:
-            saved = files.load_tensors(self.checkpoint_path)
+            saved = files.load_tensors(self.checkpoint_path, self.config.device)
             written = self._written(saved)
             restore(saved)
         except Exception as error:  # whatever a damaged file makes torch.load raise
@@ -134,7 +134,7 @@ class RankJournal(RunJournal):
     def resume(self, restore: Callable[[Mapping[str, Any]], None], step: int | None = None) -> bool:
         assert step is not None
         try:
-            restore(files.load_tensors(self.part_path(step)))
+            restore(files.load_tensors(self.part_path(step), self.config.device))
         except Exception as error:  # whatever a missing or damaged file makes torch.load raise
             raise BadCheckpoint from error
         return True

@@ -14,6 +14,7 @@ from torch import Tensor
 
 # Fixed for good: another number is another random stream.
 MODEL, ORDER, STEP, EVALUATE, ARTIFACTS, DATA = range(6)
+HAS_MPS = torch.backends.mps.is_available()
 
 
 def seed_everything(seed: int, purpose: int, step: int = 0, player: int = 0, rank: int = 0) -> None:
@@ -25,6 +26,8 @@ def seed_everything(seed: int, purpose: int, step: int = 0, player: int = 0, ran
     torch.default_generator.manual_seed(number)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(number)
+    if HAS_MPS:
+        torch.mps.manual_seed(number)
     random.seed(number)
     np.random.seed(number & 0xFFFFFFFF)  # noqa: NPY002 (what tasks of users draw from)
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from functools import lru_cache
 from reprlib import repr as short
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from badm.bench.engine import seeds
 from badm.bench.errors import TaskError
 from badm.bench.method import trainable_parameters
-from badm.bench.task import Player, Splits, Task
+from badm.bench.task import Player, Splits, Task, to_device
 from badm.bench.tasks.error_context import task_errors
 
 
@@ -33,6 +34,27 @@ def load_splits(task: Task) -> Splits:
     if not isinstance(notes, (tuple, list)) or not all(isinstance(n, str) for n in notes):
         raise TaskError(f"task {task.name}: notes of its data must be texts, got {short(notes)}")
     return splits
+
+
+def move_splits(splits: Splits, device: str) -> Splits:
+    """The splits with those that are tensors, tuples, lists or dicts on a device.
+
+    Those of a class of the task's own stay where they are: they may be larger than the device, or
+    read their samples from files. Their batches are moved.
+    """
+    if device == "cpu":
+        return splits
+
+    def moved(split: Any) -> Any:
+        is_nest = isinstance(split, (Tensor, Mapping, tuple, list))
+        return to_device(split, device) if is_nest else split
+
+    return replace(
+        splits,
+        train=moved(splits.train),
+        validation=moved(splits.validation),
+        test=moved(splits.test),
+    )
 
 
 def samples_of(task: Task, splits: Splits) -> int:

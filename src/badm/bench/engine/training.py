@@ -17,7 +17,12 @@ from torch import Tensor
 
 from badm.bench.engine import seeds
 from badm.bench.engine.batches import BatchSampler
-from badm.bench.engine.environment import environment, peak_memory, reset_peak_memory
+from badm.bench.engine.environment import (
+    environment,
+    peak_memory,
+    reset_peak_memory,
+    synchronize,
+)
 from badm.bench.engine.evaluation import Evaluator
 from badm.bench.engine.journal import BadCheckpoint, RankJournal, RunJournal
 from badm.bench.engine.options import Machine, RunOptions
@@ -27,6 +32,7 @@ from badm.bench.engine.task_data import (
     kind,
     load_splits,
     model_of,
+    move_splits,
     players_of,
     samples_of,
     task_facts,
@@ -38,7 +44,7 @@ from badm.bench.method import CannotTrain, Method, Trainer, TrainingSetup
 from badm.bench.records import schema
 from badm.bench.records.runs import RunConfig, RunResult, RunStatus, RunStore, TrajectoryPoint
 from badm.bench.records.schema import Amount, Count, Measured
-from badm.bench.task import Player, Task
+from badm.bench.task import Player, Task, to_device
 from badm.bench.tasks.data_identity import identity
 from badm.bench.tasks.error_context import method_errors, task_errors
 
@@ -90,13 +96,16 @@ class Training:
         self.journal = (
             RunJournal(config, store) if ranks.is_first else RankJournal(config, store, ranks.rank)
         )
-        reset_peak_memory()
+        device = machine.device
+        reset_peak_memory(device)
 
-        self.splits = load_splits(task)
+        splits = load_splits(task)
         if config.data and identity(task) != config.data:
             raise TaskError(f"task {task.name}: its data files have been changed meanwhile")
         seeds.seed_everything(config.seed, seeds.MODEL)
-        self.model = model_of(task, self.splits)
+        # Made on the CPU, so that the first weights are the same on every device.
+        self.model = model_of(task, splits).to(device)
+        self.splits = move_splits(splits, device)
         players = players_of(task, self.model)
         self.samples = samples_of(task, self.splits)
         self.sampler = self._make_sampler()
@@ -127,7 +136,9 @@ class Training:
     def _problem(self, player: Player) -> TrainingSetup:
         def supervised() -> tuple[Tensor, Tensor] | None:
             with task_errors(self.task, "supervised"):
-                return self.task.supervised(self.splits.train)
+                pair = self.task.supervised(self.splits.train)
+            moved: tuple[Tensor, Tensor] | None = to_device(pair, self.machine.device)
+            return moved
 
         return TrainingSetup(
             player.module,
@@ -151,7 +162,7 @@ class Training:
             self.task.order,
             self.config.seed,
             self.ranks,
-            labels,
+            to_device(labels, "cpu"),
         )
 
     def _load_pretrained(self) -> None:
@@ -166,7 +177,7 @@ class Training:
             self.cannot_start = "failed", f"{before.task}, the stage before, {how}"
             return
         try:
-            weights = load_tensors(path)
+            weights = load_tensors(path, self.machine.device)
         except Exception as error:  # whatever a damaged file makes torch.load raise
             aside = self.store.quarantine(path)
             raise StoreError(
@@ -189,7 +200,8 @@ class Training:
     def _go(self) -> None:
         resumed = not self.cannot_start and self._resume()
         if not resumed:
-            self.journal.begin(environment(), task_facts(self.task, self.splits))
+            facts = task_facts(self.task, self.splits)
+            self.journal.begin(environment(self.machine.device), facts)
         try:
             self._end(*(self.cannot_start or self._train(resumed)))
         except MethodError as error:  # the comparison goes on without it
@@ -248,6 +260,8 @@ class Training:
         """One step of every player; their losses."""
         k = self.state.step = self.state.step + 1
         factor = SCHEDULES[self.config.schedule]((k - 1) / self.config.steps)
+        device = self.machine.device
+        synchronize(device)
         began = time.perf_counter()
         indices, share = self.sampler.at_step(k)
         if self.task.reduction == "sum" and share:  # of sums the ranks want the sum
@@ -260,12 +274,15 @@ class Training:
             seeds.seed_everything(self.config.seed, seeds.STEP, k, number, self.ranks.rank)
             with task_errors(self.task, "batch"):
                 batch = self.task.batch(self.splits.train, indices)
+            if device != "cpu":
+                batch = to_device(batch, device)
             work.begin(batch, len(indices), factor, share)
             with method_errors():
                 losses.append(trainer.step(work))
             self.state.gradients[number] = work.gradients
         with task_errors(self.task, "after_step"), torch.no_grad():
             self.task.after_step(self.model)
+        synchronize(device)
         self.state.seconds += time.perf_counter() - began
         for number, loss in enumerate(losses):
             self.state.loss_sums[number] += loss
@@ -320,8 +337,11 @@ class Training:
         self.journal.write(TrajectoryPoint(*self._progress(), validation=metrics))
         return True
 
+    def _peak_memory(self) -> int:
+        return peak_memory(self.machine.device) or 0
+
     def _checkpoint(self) -> None:
-        self.state.peak_bytes = max(self.state.peak_bytes, peak_memory() or 0)
+        self.state.peak_bytes = max(self.state.peak_bytes, self._peak_memory())
         with method_errors():
             trainers = [trainer.state_dict() for trainer in self.trainers]
         content = {
@@ -404,7 +424,7 @@ class Training:
                 gradients=gradients,
                 weights=weights,
                 kept=digest(self.kept),
-                peak_bytes=max(state.peak_bytes, peak_memory() or 0) or None,
+                peak_bytes=max(state.peak_bytes, self._peak_memory()) or None,
                 state_bytes=held,
             )
         )

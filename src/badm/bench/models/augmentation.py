@@ -21,12 +21,13 @@ def augment(images: Tensor) -> Tensor:
     tensor([7.])
     """
     count, side, *_ = images.shape
-    mirror = 1 - 2 * torch.randint(0, 2, (count,))
-    angle = 2 * math.pi * TURN * (2 * torch.rand(count) - 1)
-    zoom = 1 + ZOOM * (2 * torch.rand(count) - 1)
+    device = images.device
+    mirror = 1 - 2 * torch.randint(0, 2, (count,), device=device)
+    angle = 2 * math.pi * TURN * (2 * torch.rand(count, device=device) - 1)
+    zoom = 1 + ZOOM * (2 * torch.rand(count, device=device) - 1)
     # One transformation of the coordinates, from -1 to 1, that are looked up for each pixel.
     cos, sin = zoom * angle.cos(), zoom * angle.sin()
-    nowhere = torch.zeros(count)
+    nowhere = torch.zeros(count, device=device)
     looked_up = torch.stack(
         [
             torch.stack([mirror * cos, -mirror * sin, nowhere], 1),

@@ -14,7 +14,7 @@ class _Summed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, truth: Tensor) -> Tensor:
-        right = (torch.arange(len(truth)), truth)
+        right = (torch.arange(len(truth), device=truth.device), truth)
         work = logits - logits.amax(1, keepdim=True)
         of_right = work[right].sum()
         total = work.exp_().sum(1, keepdim=True)

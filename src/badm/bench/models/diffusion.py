@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import l1_loss
 
-from badm.bench.models.unet import WIDTHS, UNet, warmup_decay
+from badm.bench.models.unet import WIDTHS, UNet, warmup_share
 
 # Of the image at either end: never quite all, for it is divided by, and never quite nothing.
 LARGEST, SMALLEST = 0.95, 0.02
@@ -76,18 +76,18 @@ class Diffusion(nn.Module):
         """
         network = self.network if self.training else self.average
         noise = torch.randn_like(images)
-        image_rates, noise_rates = rates(torch.rand(len(images), 1, 1, 1))
+        image_rates, noise_rates = rates(torch.rand(len(images), 1, 1, 1, device=images.device))
         mixed = image_rates * self.normalised(images) + noise_rates * noise
         return l1_loss(network(mixed, noise_rates.flatten() ** 2), noise)
 
     def update_average(self) -> None:
         """Let the copy follow the network by one step."""
         self.steps += 1
-        decay = warmup_decay(DECAY, int(self.steps)) if self.warm_up else DECAY
+        share = warmup_share(DECAY, self.steps) if self.warm_up else 1 - DECAY
         theirs = self.network.state_dict()
         for name, ours in self.average.state_dict().items():
             if ours.is_floating_point():
-                ours.lerp_(theirs[name], 1 - decay)
+                ours.lerp_(theirs[name], share)
             else:
                 ours.copy_(theirs[name])  # BatchNorm's count of batches
 
@@ -97,7 +97,7 @@ class Diffusion(nn.Module):
         return torch.cat([self._sample(piece, steps) for piece in torch.split(noise, PIECE)])
 
     def _sample(self, x: Tensor, steps: int) -> Tensor:
-        times = torch.linspace(1, 0, steps + 1)
+        times = torch.linspace(1, 0, steps + 1, device=x.device)
         for now, then in pairwise(times):
             (image_rate, noise_rate), (image_then, noise_then) = rates(now), rates(then)
             noise = self.average(x, (noise_rate**2).expand(len(x)))

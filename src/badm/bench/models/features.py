@@ -36,8 +36,8 @@ class FeatureNetwork(nn.Module):
 
     @torch.no_grad()
     def features(self, images: Tensor) -> Tensor:
-        """Of any number of images, in bytes or from 0 to 1; in evaluation mode."""
-        self.eval()
+        """Of any number of images, in bytes or from 0 to 1; in evaluation mode, where they are."""
+        self.eval().to(images.device)
         return torch.cat([self(as_floats(piece)) for piece in torch.split(images, PIECE)])
 
 

@@ -50,7 +50,7 @@ class FeedForward(nn.Module):
         self.logits = Dense(UNITS, classes)
 
     def forward(self, nodes: Tensor) -> Tensor:
-        x = self.first(self.features[nodes.numpy()])
+        x = self.first(self.features[nodes.cpu().numpy()])
         for further in self.blocks:
             x = x + further(x)
         logits: Tensor = self.logits(x)

@@ -122,7 +122,7 @@ class ConditionalGan(nn.Module):
 
     def sample(self, labels: Tensor) -> Tensor:
         """An image of each of those classes, with noise from torch's generator."""
-        noise = torch.randn(len(labels), self.generator.noise)
+        noise = torch.randn(len(labels), self.generator.noise, device=labels.device)
         images: Tensor = self.generator(noise, labels)
         return images
 

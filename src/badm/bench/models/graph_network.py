@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from badm.bench.models.feed_forward import UNITS, InputBlock, block
 from badm.bench.models.keras_layers import Dense
 from badm.bench.models.sparse_input import moments, sparse_product
+from badm.bench.task import to_device
 
 Weights = Literal["edges", "degree"]
 Messages = Literal["edge", "sender"]
@@ -96,6 +97,8 @@ class GraphNetwork(nn.Module):
         self.logits = Dense(UNITS, classes)
 
     def forward(self, nodes: Tensor) -> Tensor:
+        # Kept where the nodes are. No buffers: ranks that average these would average constants.
+        self.edges, self.moments = to_device((self.edges, self.moments), nodes.device)
         x = self.before(self.features, self.moments)
         for convolution in self.convolutions:
             x = x + convolution(x, self.edges)

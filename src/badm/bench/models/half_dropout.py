@@ -6,13 +6,13 @@ twentieth of the time of ``torch.nn.Dropout``, which would be most of the time o
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 BITS = torch.tensor([[byte >> bit & 1 for bit in range(8)] for byte in range(256)]).float()
-TABLES = {1: BITS, 2: 2 * BITS}  # a product with two afterwards would cost a pass through memory
 
 
 class HalfDropout(nn.Module):
@@ -28,17 +28,18 @@ class HalfDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return x
-        coins = random_bytes(-(-x.numel() // 8))
+        coins = random_bytes(-(-x.numel() // 8), x.device)
         return x * unpack(coins, ones=2).flatten()[: x.numel()].view_as(x)
 
 
-def random_bytes(count: int) -> Tensor:
-    """Bytes of torch's generator, eight to a draw.
+def random_bytes(count: int, device: torch.device | str = "cpu") -> Tensor:
+    """Bytes of torch's generator for a device, eight to a draw.
 
     >>> random_bytes(3).dtype, len(random_bytes(3))
     (torch.uint8, 3)
     """
-    words = torch.empty(-(-count // 8), dtype=torch.int64).random_(-(2**63), None)
+    words = torch.empty(-(-count // 8), dtype=torch.int64, device=device)
+    words.random_(-(2**63), None)
     return words.view(torch.uint8)[:count]
 
 
@@ -48,4 +49,10 @@ def unpack(packed: Tensor, *, ones: Literal[1, 2] = 1, out: Tensor | None = None
     >>> unpack(torch.tensor([6], dtype=torch.uint8)).tolist()
     [[0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
     """
-    return torch.index_select(TABLES[ones], 0, packed.flatten().int(), out=out)
+    return torch.index_select(_table(ones, packed.device), 0, packed.flatten().int(), out=out)
+
+
+@lru_cache(maxsize=8)
+def _table(ones: int, device: torch.device) -> Tensor:
+    """The bits of every byte: a product with two afterwards would cost a pass through memory."""
+    return (ones * BITS).to(device)

@@ -101,16 +101,17 @@ class Readout(nn.Module):
 
     def forward(self, states: Tensor, atoms: Tensor) -> Tensor:
         """``atoms`` says how many of the states belong to each molecule."""
-        molecule = torch.arange(len(atoms)).repeat_interleave(atoms)
+        numbers = torch.arange(len(atoms), device=atoms.device)
+        molecule = numbers.repeat_interleave(atoms)
         rows, shares = atoms, 1 / atoms[molecule]
         if self.padded_mean:
             # The positions of padding are all alike: one row of zeros stands for all there are.
             longest = int(atoms.max())
             rows = atoms + 1
-            places = torch.arange(len(states)) + molecule
+            places = torch.arange(len(states), device=atoms.device) + molecule
             states = states.new_zeros(int(rows.sum()), WIDTH).index_copy(0, places, states)
-            molecule = torch.arange(len(atoms)).repeat_interleave(rows)
-            shares = torch.full((len(states),), 1 / longest)
+            molecule = numbers.repeat_interleave(rows)
+            shares = torch.full((len(states),), 1 / longest, device=atoms.device)
             shares[rows.cumsum(0) - 1] = (longest - atoms) / longest
         x = self.first_norm(states + _within(self.attention, states, rows, atoms))
         x = self.second_norm(x + self.project(self.hidden(x).relu()))
@@ -142,12 +143,12 @@ def _mix(
     attention: SelfAttention, query: Tensor, key: Tensor, value: Tensor, rows: Tensor, keys: Tensor
 ) -> Tensor:
     molecules, longest = len(rows), int(rows.max())
-    places = ranges(longest * torch.arange(molecules), rows)
+    places = ranges(longest * torch.arange(molecules, device=rows.device), rows)
 
     def padded(x: Tensor) -> Tensor:
         empty = x.new_zeros(molecules * longest, x.shape[1])
         return empty.index_copy(0, places, x).view(molecules, longest, -1)
 
-    is_key = torch.arange(longest) < keys[:, None]
+    is_key = torch.arange(longest, device=keys.device) < keys[:, None]
     mixed = attention.mix(padded(query), padded(key), padded(value), is_key[:, None, None, :])
     return mixed.flatten(0, 1)[places]

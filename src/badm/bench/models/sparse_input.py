@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from badm.bench.models.half_dropout import random_bytes, unpack
 from badm.bench.models.keras_layers import BatchNorm, Dense
+from badm.bench.task import to_device
 
 PIECE = 1 << 19  # coins that are unpacked at once
 
@@ -46,7 +47,7 @@ class SparseInput(nn.Module):
         """``known`` are the moments of the rows, if these are always the same."""
         mean, variance = self.norm.running_mean, self.norm.running_var
         if self.training:
-            mean, variance = known or moments(rows)
+            mean, variance = to_device(known or moments(rows), mean.device)
             self.norm.observe(mean, variance)
         a = self.norm.weight * (variance + self.norm.eps).rsqrt()
         c = self.norm.bias - mean * a
@@ -55,9 +56,10 @@ class SparseInput(nn.Module):
             return sparse_product(rows, (kernel * a).T) + kernel @ c + self.dense.bias
         count, features = rows.shape
         drawn = min(count, self.masks or count)
+        # On the CPU, where the sparse matrix is.
         coins = random_bytes(drawn * -(-features // 8)).view(drawn, -1)
         lots = torch.arange(count) if drawn == count else torch.randperm(count) % drawn
-        constant = _coins_times(coins, (2 * kernel * c).T)[lots]
+        constant = _coins_times(coins.to(c.device), (2 * kernel * c).T)[lots.to(c.device)]
         return sparse_product(_kept(rows, coins, lots), (2 * kernel * a).T) + (
             constant + self.dense.bias
         )
@@ -134,7 +136,7 @@ def _pieces(coins: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """
     count, width = coins.shape
     height = max(1, PIECE // (8 * width))
-    memory = torch.empty(min(height, count) * width, 8)
+    memory = torch.empty(min(height, count) * width, 8, device=coins.device)
     for first in range(0, count, height):
         packed = coins[first : first + height]
         mask = unpack(packed, out=memory[: packed.numel()])
@@ -150,4 +152,20 @@ def _kept(x: csr_array, coins: Tensor, lots: Tensor) -> csr_array:
 
 
 def _times(matrix: Any, dense: Tensor) -> Tensor:
-    return torch.from_numpy(matrix @ dense.detach().contiguous().numpy())
+    if dense.device.type == "cpu":
+        return torch.from_numpy(matrix @ dense.detach().contiguous().numpy())
+    return product_by_entries(matrix, dense.detach())
+
+
+def product_by_entries(matrix: Any, dense: Tensor) -> Tensor:
+    """``matrix @ dense`` on the device of the dense factor, which scipy knows nothing of.
+
+    >>> product_by_entries(csr_array(np.array([[0, 2]], np.float32)), torch.tensor([[5.0], [7.0]]))
+    tensor([[14.]])
+    """
+    entries = matrix.tocoo()
+    rows, columns, values = (
+        torch.from_numpy(part).to(dense.device) for part in (entries.row, entries.col, entries.data)
+    )
+    product = dense.new_zeros(matrix.shape[0], dense.shape[1])
+    return product.index_add_(0, rows, values[:, None] * dense[columns])

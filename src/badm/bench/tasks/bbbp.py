@@ -20,6 +20,7 @@ from badm.bench.models.molecule_network import MoleculeNetwork
 from badm.bench.paper import Paper
 from badm.bench.task import Scale, Score, Splits, Task
 from badm.bench.tasks.data_identity import dataset_identity
+from badm.bench.tasks.scores.prediction import predict
 
 CLASS_WEIGHTS = (2.0, 0.5)  # of labels 0 and 1, of which there are three times as many
 
@@ -98,7 +99,7 @@ class Bbbp(Task):
         from sklearn.metrics import roc_auc_score
 
         batches = torch.split(torch.arange(len(split)), self.batch_size)
-        logits = torch.cat([model(split.pick(indices)) for indices in batches])
+        logits = predict(model, map(split.pick, batches))
         if not logits.isfinite().all():
             return {"roc_auc": math.nan, "accuracy": math.nan, "loss": math.nan}
         return {

@@ -23,7 +23,7 @@ from badm.bench.data import idx, path
 from badm.bench.models.features import ClassifierFeatures, as_floats
 from badm.bench.models.gan import ConditionalGan, Discriminator, Generator, LabelMap
 from badm.bench.paper import Paper
-from badm.bench.task import Player, Scale, Score, Splits, Task
+from badm.bench.task import Player, Scale, Score, Splits, Task, device_of
 from badm.bench.tasks.scores import kid
 from badm.bench.tasks.scores.image_grids import sample_grid
 from badm.bench.tasks.scores.kid import FeatureNetwork
@@ -229,7 +229,8 @@ class ConditionalGanTask(Task):
         with torch.no_grad():
             made = model.sample(labels)
         logits = model.discriminator(torch.cat([made, real]), labels.repeat(2))
-        truth = torch.cat([torch.ones(len(made)), torch.zeros(len(real))])
+        truth = torch.zeros_like(logits)
+        truth[: len(made)] = 1
         return binary_cross_entropy_with_logits(logits, truth)
 
     def _generator_loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -237,7 +238,7 @@ class ConditionalGanTask(Task):
         assert isinstance(model, ConditionalGan)
         _, labels = batch
         logits = model.discriminator(model.sample(labels), labels)
-        return binary_cross_entropy_with_logits(logits, torch.zeros(len(labels)))
+        return binary_cross_entropy_with_logits(logits, torch.zeros_like(logits))
 
     def evaluate(self, model: nn.Module, split: Split) -> Mapping[str, float]:
         assert isinstance(model, ConditionalGan)
@@ -245,17 +246,17 @@ class ConditionalGanTask(Task):
         # Drawn anew: with the very classes of the split, batch for batch, two batches would be more
         # alike than independent ones are, and KID less than zero for perfect images.
         labels = split.labels[torch.randint(len(split.labels), split.labels.shape)]
-        made = torch.cat([model.sample(piece) for piece in torch.split(labels, PIECE)])
-        features = split.network.features(made)
+        pieces = torch.split(labels.to(device_of(model)), PIECE)
+        features = split.network.features(torch.cat([model.sample(piece) for piece in pieces]))
         distance = kid.kid(split.features, features)
         metrics = {
             self.score.name: distance,
             f"{self.score.name}, dB": formatting.decibels(distance),
-            "spread": feature_spread(features, labels)
+            "spread": feature_spread(features.cpu(), labels)
             / feature_spread(split.features, split.labels),
         }
         if isinstance(split.network, ClassifierFeatures):
-            guesses = split.network.classify(features)
+            guesses = split.network.classify(features).cpu()
             metrics["recognised"] = (guesses == labels).double().mean().item()
         return metrics
 
@@ -271,7 +272,7 @@ class ConditionalGanTask(Task):
 
     def artifacts(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
         assert isinstance(model, ConditionalGan)
-        labels = torch.arange(CLASSES).repeat_interleave(SHOWN)
+        labels = torch.arange(CLASSES, device=device_of(model)).repeat_interleave(SHOWN)
         title = "A row for each class, of the same noise for every method"
         return {title: sample_grid(model.sample(labels), columns=SHOWN)}
 

@@ -20,7 +20,7 @@ from badm.bench.models.diffusion import DECAY, Diffusion
 from badm.bench.models.features import as_floats
 from badm.bench.models.unet import WIDTHS
 from badm.bench.paper import Paper
-from badm.bench.task import Player, Scale, Score, Splits, Task
+from badm.bench.task import Player, Scale, Score, Splits, Task, device_of
 from badm.bench.tasks.scores import kid
 from badm.bench.tasks.scores.image_grids import sample_grid
 from badm.bench.tasks.scores.kid import FeatureNetwork
@@ -195,7 +195,8 @@ class DdimFlowers(Task):
 
     def evaluate(self, model: nn.Module, split: ScoredSplit) -> Mapping[str, float]:
         assert isinstance(model, Diffusion)
-        made = model.sample(torch.randn(split.images.shape), self.sizes.kid_steps)
+        noise = torch.randn(split.images.shape, device=split.images.device)
+        made = model.sample(noise, self.sizes.kid_steps)
         distance = kid.kid(split.features, split.network.features(made))
         pieces = torch.split(split.images, PIECE)
         errors = [len(piece) * model.loss(as_floats(piece)).item() for piece in pieces]
@@ -207,7 +208,8 @@ class DdimFlowers(Task):
 
     def artifacts(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
         assert isinstance(model, Diffusion)
-        noise = torch.randn(SHOWN, 3, self.sizes.side, self.sizes.side)
+        side, device = self.sizes.side, device_of(model)
+        noise = torch.randn(SHOWN, 3, side, side, device=device)
         title = f"Samples in {SHOW_STEPS} steps, of the same noise for every method"
         return {title: sample_grid(model.sample(noise, SHOW_STEPS))}
 

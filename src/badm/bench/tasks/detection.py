@@ -18,8 +18,9 @@ from badm.bench.data import airplanes, path
 from badm.bench.data.airplanes import Airplane
 from badm.bench.models.vision_transformer import VisionTransformer
 from badm.bench.paper import Paper
-from badm.bench.task import Scale, Score, Splits, Task
+from badm.bench.task import Scale, Score, Splits, Task, to_device
 from badm.bench.tasks.scores.boxes import draw_boxes, iou, pixel_iou
+from badm.bench.tasks.scores.prediction import predict
 
 SIDE, SMOKE_SIDE = 224, 32
 HEAD = (2048, 1024, 512, 64, 32)
@@ -125,7 +126,7 @@ class Detection(Task):
         return mse_loss(model(images), boxes)
 
     def evaluate(self, model: nn.Module, split: Split) -> Mapping[str, float]:
-        found, boxes = _predict(model, split.images), split.boxes
+        found, boxes = _predict(model, split.images), split.boxes.cpu()
         if not found.isfinite().all():
             return dict.fromkeys(METRICS, math.nan)
         loss = mse_loss(found, boxes)
@@ -140,7 +141,7 @@ class Detection(Task):
         return {name: value.item() for name, value in zip(METRICS, values, strict=True)}
 
     def artifacts(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
-        images, boxes = splits.validation
+        images, boxes = to_device(splits.validation, "cpu")
         found = _predict(model, images)
         mean = iou(found, boxes).mean().item()
         # From all over the split: neighbours are often of one series.
@@ -160,7 +161,7 @@ class DetectionScaled(Detection):
 
 
 def _predict(model: nn.Module, images: Tensor) -> Tensor:
-    return torch.cat([model(piece) for piece in torch.split(images, PIECE)])
+    return predict(model, torch.split(images, PIECE))
 
 
 def _constant(train: Split, validation: Split, test: Split) -> str:

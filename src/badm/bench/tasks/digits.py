@@ -56,6 +56,6 @@ class Digits(Task):
 
     def evaluate(self, model: nn.Module, split: Any) -> Mapping[str, float]:
         x, y = split
-        logits = model(x)
+        logits, y = model(x).cpu(), y.cpu()
         accuracy = (logits.argmax(1) == y).double().mean().item()
         return {"accuracy": accuracy, "loss": cross_entropy(logits, y).item()}

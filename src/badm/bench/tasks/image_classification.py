@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 from badm.bench.task import Scale, Score, Splits, Task
 from badm.bench.tasks.image_paper import STATED
 from badm.bench.tasks.image_splits import CPU_TRAIN, DATASETS, Split, duplicate_notes, load
+from badm.bench.tasks.scores.prediction import predict
 
 EPOCHS = 20  # at the paper's scale; it states none, and its public examples have 10 and 15
 PIECE = 128  # images that are evaluated at once: the fastest on a CPU
@@ -259,7 +260,7 @@ class ImageClassification(Task):
         return {"Validation images and what they were taken for": classified_grid(x, truths, said)}
 
     def _logits(self, model: nn.Module, split: Split, indices: Tensor) -> Tensor:
-        return torch.cat([model(split.pick(piece)[0]) for piece in torch.split(indices, PIECE)])
+        return predict(model, (split.pick(piece)[0] for piece in torch.split(indices, PIECE)))
 
 
 TASKS = {

@@ -35,7 +35,7 @@ from badm.bench.models.masked_language_model import (
     PooledClassifier,
 )
 from badm.bench.paper import Paper
-from badm.bench.task import Scale, Score, Splits, Task
+from badm.bench.task import Scale, Score, Splits, Task, device_of, to_device
 from badm.bench.tasks import review_splits
 from badm.bench.tasks.review_splits import ReviewSplits
 from badm.bench.tasks.scores.reviews import evenly_spaced, format_reviews, predict, review_metrics
@@ -385,9 +385,11 @@ def mask_words(words: Tensor, vocabulary: Vocabulary) -> MaskedTexts:
     Of those hidden, 80 % read ``[mask]``, 10 % any word and 10 % what they were. Padding, the
     unknown and the most frequent word, which has the id 2, are never hidden, nor drawn.
     """
-    places = (words > FIRST) & (torch.rand(words.shape) < HIDDEN)
-    drawn = torch.rand(words.shape)
-    any_word = torch.randint(FIRST + 1, vocabulary.mask, words.shape, dtype=words.dtype)
+    places = (words > FIRST) & (torch.rand(words.shape, device=words.device) < HIDDEN)
+    drawn = torch.rand(words.shape, device=words.device)
+    any_word = torch.randint(
+        FIRST + 1, vocabulary.mask, words.shape, dtype=words.dtype, device=words.device
+    )
     numbers = torch.where(places & (drawn < MASKED), vocabulary.mask, words)
     replaced = places & (drawn >= MASKED) & (drawn < MASKED + RANDOM)
     return MaskedTexts(torch.where(replaced, any_word, numbers), words, places)
@@ -401,7 +403,8 @@ def fill_masks(
     words: Tensor | None = None,
 ) -> str:
     """What a model puts in the places, with probabilities, and what was there if it is known."""
-    chances, guesses = model(numbers, places).softmax(1).topk(min(GUESSES, len(vocabulary)))
+    logits = model(*to_device((numbers, places), device_of(model)))
+    chances, guesses = logits.softmax(1).topk(min(GUESSES, len(vocabulary)))
     shown = []
     for (row, place), top, which in zip(
         places.nonzero().tolist(), chances.tolist(), guesses.tolist(), strict=True

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
 from badm.bench.data import idx, path
 from badm.bench.task import Scale, Score, Splits, Task
+from badm.bench.tasks.scores.prediction import predict
 
 INPUTS, CLASSES = idx.SIDE**2, 10
 CPU_TRAIN, CPU_TEST = 20_000, 5_000  # the first so many images of each file
@@ -84,8 +84,7 @@ class MnistMlp(Task):
         return self.criterion(model(x), y)
 
     def evaluate(self, model: nn.Module, split: Any) -> Mapping[str, float]:
-        outputs = torch.cat([model(x) for x in split[0].split(1000)])
-        y = split[1]
+        outputs, y = predict(model, split[0].split(1000)), split[1].cpu()
         accuracy = (outputs.argmax(1) == y).double().mean().item()
         return {"accuracy": accuracy, "loss": self.criterion(outputs, y).item()}
 

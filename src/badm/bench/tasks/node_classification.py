@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from badm.bench.task import Scale, Score, Splits, Task
 from badm.bench.tasks.node_paper import STATED
 from badm.bench.tasks.node_splits import Nodes, half_of_each_class, nodes, seventy_thirty
+from badm.bench.tasks.scores.prediction import predict
 
 GRAPHS = {
     "cora": "Cora, 2,708 papers",
@@ -171,7 +172,7 @@ class NodeClassification(Task):
         return cross_entropy(model(x), y)
 
     def evaluate(self, model: nn.Module, split: Nodes) -> Mapping[str, float]:
-        logits = model(self._inputs(split, split.indices))
+        logits = predict(model, [self._inputs(split, split.indices)])
         accuracy = (logits.argmax(1) == split.labels).double().mean().item()
         return {"accuracy": accuracy, "loss": cross_entropy(logits, split.labels).item()}
 

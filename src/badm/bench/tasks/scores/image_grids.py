@@ -82,7 +82,7 @@ def sample_grid(images: Tensor, columns: int = COLUMNS) -> bytes:
     rows = -(-count // columns)
     sheet = torch.ones(rows * step - MARGIN, columns * step - MARGIN, 3)
     # A model that diverges may make NaN while its weights are numbers yet: black, and no error.
-    pixels = images.float().nan_to_num(0.0).clamp(0, 1)
+    pixels = images.cpu().float().nan_to_num(0.0).clamp(0, 1)
     large = interpolate(pixels, scale_factor=zoom, mode="nearest")
     for place, tile in enumerate(large.expand(-1, 3, -1, -1).permute(0, 2, 3, 1)):
         row, column = divmod(place, columns)

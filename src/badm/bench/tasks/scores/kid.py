@@ -59,7 +59,8 @@ def kid(real: Tensor, fake: Tensor, batch_size: int = BATCH) -> float:
         return math.nan
     size = min(batch_size, count)
     # In double: cubes of single precision would leave half of its digits after the difference.
-    pairs = zip(torch.split(real.double(), size), torch.split(fake.double(), size), strict=False)
+    # On the CPU: not every device has it.
+    pairs = zip(*(torch.split(x.cpu().double(), size) for x in (real, fake)), strict=False)
     whole = [(r, f) for r, f in pairs if len(r) == len(f) == size]
     return math.fsum(_batch_kid(r, f) for r, f in whole) / len(whole)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from badm.bench.data.text_encoding import PAD, Vocabulary
+from badm.bench.tasks.scores import prediction
 
 PIECE = 64  # reviews that are judged at once
 SHOWN_WORDS = 40
@@ -17,7 +18,7 @@ SHOWN_WORDS = 40
 
 def predict(model: nn.Module, numbers: Tensor) -> Tensor:
     """Logits of many reviews, from the numbers of their words."""
-    return torch.cat([model(piece) for piece in torch.split(numbers, PIECE)])
+    return prediction.predict(model, torch.split(numbers, PIECE))
 
 
 def review_metrics(logits: Tensor, labels: Tensor) -> dict[str, float]:
@@ -26,6 +27,7 @@ def review_metrics(logits: Tensor, labels: Tensor) -> dict[str, float]:
     >>> review_metrics(torch.tensor([2.0, -1.0, 3.0]), torch.tensor([1.0, 0.0, 0.0]))["accuracy"]
     0.6666666666666666
     """
+    labels = labels.cpu()  # as logits that were predicted are
     if not logits.isfinite().all():
         return {"accuracy": math.nan, "loss": math.nan}
     return {
