@@ -84,17 +84,17 @@ def test_other_models_are_refused_in_one_sentence(make: Callable[[], nn.Module],
 @pytest.mark.parametrize(
     ("x", "y", "why"),
     [
-        (X, Y.float(), "needs one class number for each sample, and the labels here are 6 of type"),
-        (X, Y[:, None], "needs one class number for each sample, and the labels here are 6×1 of"),
+        (X, Y.float(), "needs one class number for each sample, got labels 6 of type"),
+        (X, Y[:, None], "needs one class number for each sample, got labels 6×1 of"),
         (
             X,
             Y > 0,
-            "needs one class number for each sample, and the labels here are 6 of type bool",
+            "needs one class number for each sample, got labels 6 of type bool",
         ),
         (X, Y + 1, "needs labels from 0 to 2, one for each output"),
         (X, Y - 1, "needs labels from 0 to 2, one for each output"),
-        (X[:, :3], Y, "needs samples × 4 inputs, and those here are 6×3"),
-        (X.reshape(6, 2, 2), Y, "needs samples × 4 inputs, and those here are 6×2×2"),
+        (X[:, :3], Y, "needs samples × 4 inputs, got 6×3"),
+        (X.reshape(6, 2, 2), Y, "needs samples × 4 inputs, got 6×2×2"),
     ],
 )
 def test_other_data_are_refused_in_one_sentence(x: Tensor, y: Tensor, why: str) -> None:
@@ -104,7 +104,7 @@ def test_other_data_are_refused_in_one_sentence(x: Tensor, y: Tensor, why: str) 
 
 
 def test_a_task_without_labels_is_refused() -> None:
-    with pytest.raises(CannotTrain, match="works on the whole training set at once"):
+    with pytest.raises(CannotTrain, match="trains on the whole training set at once"):
         perceptron(TrainingSetup(mlp(nn.ReLU()), 1), "dladmm")
 
 

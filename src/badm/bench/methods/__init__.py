@@ -1,4 +1,4 @@
-"""The methods that are compared, one family per file, by the names people type."""
+"""Find methods by name; each family is one file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class UnknownMethod(ValueError):
 
 
 def find(name: str) -> Method:
-    """The method of that name; ``adam+outer`` is adam on several ranks that meet in mode outer.
+    """Find a method by name; ``adam+outer`` is adam on several ranks with mode outer.
 
     >>> find("adam").description
     'RMSprop with momentum and bias correction, as in Keras'
@@ -54,7 +54,7 @@ def find(name: str) -> Method:
     if plus:
         if mode not in MODES:
             raise UnknownMethod(
-                f"replicas cannot meet in mode {mode!r}; {suggestion(mode, MODES)}"
+                f"there is no mode of replicas {mode!r}; {suggestion(mode, MODES)}"
                 f"There are {', '.join(MODES)}"
             )
         return replicated(find(inner), mode)

@@ -3,9 +3,9 @@
 A sweep of dlADMM is a map ``G``, and a solution one of its fixed points. Anderson acceleration
 extrapolates from the last few sweeps, as a secant method does in many dimensions.
 
-What is extrapolated here are the weights, the biases and the multiplier. The activations ``z`` and
-``a`` are left where the sweep put them: they follow from the weights within a sweep, and a history
-of them would take twice ``memory`` times the room that they take.
+Weights, biases and the multiplier are extrapolated. The activations ``z`` and ``a`` are left as the
+sweep computed them: they follow from the weights within a sweep, and a history of them would take
+``2 · memory`` times their size.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from badm.bench.methods.layer_wise import LayerWiseTrainer, own_settings
 
 
 class Anderson:
-    """The next point of a fixed-point iteration, from the last ``memory`` pairs of points.
+    """Extrapolates a fixed-point iteration from the last ``memory`` pairs of points.
 
     >>> anderson, x = Anderson(memory=2), torch.tensor([1.0, 1.0])
     >>> for _ in range(4):
@@ -37,7 +37,7 @@ class Anderson:
         self.before: tuple[Tensor, Tensor] | None = None
 
     def next(self, x: Tensor, g: Tensor) -> Tensor:
-        """``x_{k+1}``, given ``x_k`` and ``G(x_k)``; the latter as long as nothing is known."""
+        """Return ``x_{k+1}``, given ``x_k`` and ``G(x_k)``; ``G(x_k)`` itself without a history."""
         f = g - x  # f_k = G(x_k) − x_k
         if self.before is not None:
             self.differences_f.append(f - self.before[0])
@@ -47,14 +47,14 @@ class Anderson:
         if not self.differences_f:
             return g
         F, G = torch.stack(self.differences_f), torch.stack(self.differences_g)
-        # γ = argmin ‖f − ΔFγ‖, from the normal equations: a few numbers instead of long columns.
-        # The least one if there are many, for sweeps that hardly differ.
+        # γ = argmin ‖f − ΔFγ‖, from the normal equations, which are small.
+        # The minimum-norm solution, for sweeps that hardly differ.
         normal, right = (F @ F.T).double(), (F @ f).double()
         gamma = torch.linalg.lstsq(normal, right[:, None], driver="gelsd").solution[:, 0]
         return torch.sub(g, gamma.to(g) @ G)  # x_{k+1} = G(x_k) − ΔGγ
 
     def reset(self) -> None:
-        """Begin anew: the map is not the one it was."""
+        """Discard the history, because the map has changed."""
         self.differences_f, self.differences_g, self.before = [], [], None
 
     def state_dict(self) -> dict[str, Any]:
@@ -73,8 +73,8 @@ class Anderson:
 class AcceleratedDLADMM:
     """dlADMM whose sweeps are extrapolated wherever that lowers the training loss.
 
-    The augmented Lagrangian would be no safeguard: it is to be lowered by ``W`` and ``b``, but
-    raised by ``u``, and an extrapolated ``u`` lowers it at the cost of the network.
+    The augmented Lagrangian would be no safeguard: ``W`` and ``b`` are to lower it and ``u`` to
+    raise it, and an extrapolated ``u`` lowers it at the cost of the network.
     """
 
     def __init__(self, plain: dladmm.DLADMM, memory: int) -> None:
@@ -93,7 +93,7 @@ class AcceleratedDLADMM:
         self._write(self.anderson.next(x, g))
         plain.refresh()
         loss = plain.network_loss()
-        accepted = loss <= merit  # not so if it is not a number
+        accepted = loss <= merit  # false for NaN
         if accepted:
             self.accepted += 1
         else:
@@ -101,7 +101,7 @@ class AcceleratedDLADMM:
             plain.refresh()
         if plain.check_loss(loss if accepted else merit):
             self.anderson.reset()
-        # One more loss than dlADMM; a step back renews c once more.
+        # One more loss than dlADMM; a rejected step recomputes c once more.
         back = 0 if accepted else 1
         return plain.mlp.epochs(dladmm.FIRST + back, dladmm.OTHERS + 1 + back)
 
@@ -129,18 +129,18 @@ class AcceleratedDLADMM:
             part.copy_(new.view_as(part))
 
 
-def make(problem: TrainingSetup, setting: Setting) -> AcceleratedDLADMM:
-    return AcceleratedDLADMM(dladmm.make(problem, setting, "aa-dladmm"), setting["memory"])
+def make(setup: TrainingSetup, setting: Setting) -> AcceleratedDLADMM:
+    return AcceleratedDLADMM(dladmm.make(setup, setting, "aa-dladmm"), setting["memory"])
 
 
-def _build(problem: TrainingSetup, setting: Setting) -> Trainer:
-    return LayerWiseTrainer(make(problem, setting), problem.steps_per_epoch)
+def _build(setup: TrainingSetup, setting: Setting) -> Trainer:
+    return LayerWiseTrainer(make(setup, setting), setup.steps_per_epoch)
 
 
 METHODS = (
     Method(
         "aa-dladmm",
-        "dlADMM with Anderson acceleration, taken back where it does not help",
+        "dlADMM with Anderson acceleration, rejected where it does not help",
         "layer-wise",
         _build,
         {**dladmm.DEFAULTS, "memory": 5},

@@ -1,4 +1,4 @@
-"""Convolution kernels shown to an optimizer as the matrices they are."""
+"""Convolution kernels as matrices, for optimizers of matrices."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import nn
 
 
 class AsMatrix:
-    """A parameter as a matrix (out, rest) that shares its memory, whatever its memory format.
+    """View a parameter as a matrix (out, rest) that shares its memory, in any memory format.
 
-    Columns are in the order of memory. To orthogonal steps and to Shampoo's it is all the same.
+    Columns are in the order of memory, which makes no difference to Muon and Shampoo.
 
     >>> import torch
     >>> kernel = nn.Conv2d(2, 4, 3).weight
@@ -38,5 +38,5 @@ def gradients_of(matrices: list[AsMatrix]) -> Iterator[None]:
         g = flat.parameter.grad
         flat.matrix.grad = None if g is None else g.permute(flat.order).reshape_as(flat.matrix)
     yield
-    for flat in matrices:  # no gradient is kept in memory any longer than without us
+    for flat in matrices:  # keep no gradient alive longer than without this context
         flat.matrix.grad = None

@@ -1,4 +1,4 @@
-"""BADM: as the paper prints it, in the other metrics, and as the library has it by default."""
+"""BADM: as printed in the paper, in the other metrics, and with the library's defaults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from badm.bench.paper import Paper
 
 
 def groups(module: nn.Module, metric: str, weight_decay: float) -> list[dict[str, Any]]:
-    """The groups of :func:`badm.parameter_groups`, without the parameters that are frozen.
+    """Return the groups of :func:`badm.parameter_groups` without frozen parameters.
 
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     >>> _ = model[0].requires_grad_(False)
@@ -36,10 +36,10 @@ def _of_penalties(rho: float, sigma: float) -> Setting:
 
 
 def stated_penalties(paper: Paper) -> Setting:
-    """The step and the memory that the paper's penalties make.
+    """Convert the paper's penalties to a step and a memory.
 
-    Wherever it states a learning rate too, that is ``1/(ρ+σ)``. So where it states nothing else,
-    the penalties have this sum, in the proportion of its first task, 200 to 800.
+    Where the paper states a learning rate too, it is ``1/(ρ+σ)``. So where it states only that,
+    the penalties have this sum, in the ratio of its first task, 200 to 800.
     """
     if paper.rho is not None and paper.sigma is not None:
         return _of_penalties(paper.rho, paper.sigma)
@@ -69,24 +69,30 @@ def _in_metric(
 # which they train at Adam's level. The other metrics are ours, and the paper states nothing of
 # them: like every method it does not tune they get the task's learning rate and keep their memory.
 METHODS = (
-    _in_metric("badm", "spectral", "the default of this library: the spectral metric"),
+    _in_metric("badm", "spectral", "BADM with the library's defaults: the spectral metric"),
     optimizer_method(
         "badm-printed",
         "the paper's Algorithm 1, word for word: the euclidean metric",
         partial(_make, metric="euclidean"),
         family="badm",
         defaults={**_of_penalties(200.0, 800.0), "weight_decay": 0.0},
-        # At β = 0.2 it is stable up to half of the steps SGD is (lr·curvature < 1 where SGD has
-        # 2), so its range is a bit lower, and begins with the steps of the paper.
+        # At β = 0.2 it is stable up to half of SGD's steps (lr·curvature < 1 where SGD has 2), so
+        # its range is slightly lower, and starts at the steps of the paper.
         space={"lr": Range(1e-3, 1.0, per_gradient=True)},
         paper=stated_penalties,
     ),
-    _in_metric("badm-diagonal", "diagonal", "BADM in the metric of Adam", stated_penalties),
-    _in_metric("badm-spectral", "spectral", "BADM with orthogonal steps for matrices"),
+    _in_metric(
+        "badm-diagonal", "diagonal", "BADM in the diagonal metric, that of Adam", stated_penalties
+    ),
+    _in_metric(
+        "badm-spectral",
+        "spectral",
+        "BADM in the spectral metric: orthogonalized steps for matrices",
+    ),
     _in_metric(
         "badm-kronecker",
         "kronecker",
-        "BADM in the metric of Shampoo and SOAP",
+        "BADM in the kronecker metric, that of Shampoo and SOAP",
         version=2,  # 2: blocks of long sides, the identity for the longest, rows without gradients
     ),
 )

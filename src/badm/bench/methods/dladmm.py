@@ -1,14 +1,14 @@
-"""dlADMM (Wang, Yu, Chen, Zhao, KDD 2019): a perceptron trained layer by layer on all samples.
+"""dlADMM (Wang, Yu, Chen, Zhao, KDD 2019): train a perceptron layer by layer on all samples.
 
     min  Σ_n CE(z_L; y) + (ρ/2) Σ_{l<L} (‖z_l − W_l a_{l−1} − b_l‖² + ‖a_l − relu(z_l)‖²)
     subject to  z_L = W_L a_{L−1} + b_L,  with the multiplier u
 
-Each variable in turn is moved to lower the augmented Lagrangian, from the last layer to the first
-and back; then ``u`` takes its dual step. Here a sample is a row, so ``W a`` reads ``a @ W.T``, and
-layers count from 0: ``a[i]`` is what goes into layer ``i`` and ``a[0]`` are the data.
+Each variable in turn takes a step that lowers the augmented Lagrangian, from the last layer to the
+first and back; then ``u`` takes its dual step. Here a sample is a row, so ``W a`` reads
+``a @ W.T``, and layers count from 0: ``a[i]`` is the input of layer ``i`` and ``a[0]`` the data.
 
-The products ``c_l = W_l a_{l−1}`` are kept, and brought up to date whenever ``W`` or ``a`` moves
-along a direction. The test of a step length then needs no product: ``φ`` is a parabola along the
+The products ``c_l = W_l a_{l−1}`` are kept, and updated whenever ``W`` or ``a`` moves along a
+direction. Testing a step length then needs no product: ``φ`` is a parabola along the
 gradient, so ``φ(W⁺) ≤ φ(W) + <∇φ, Δ> + (θ/2)‖Δ‖²`` says ``θ ≥ ρ‖D a‖²/‖D‖²`` for ``D = ∇φ/ρ``.
 """
 
@@ -28,16 +28,16 @@ from badm.bench.methods.layer_wise import LayerWiseTrainer, own_settings
 from badm.bench.methods.perceptron import Perceptron, perceptron
 
 # Products over all samples in an iteration. Two sweeps move W twice, with a product for the
-# gradient and one for its effect; one renews c, so that rounding does not add up. Above the first
-# layer a moves twice too, and the training loss needs a product.
+# gradient and one for its effect; one recomputes c, so that rounding errors do not add up. Above
+# the first layer a moves twice too, and the training loss needs a product.
 FIRST, OTHERS = 5, 10
-ROWS = 256  # at a time in the elementwise step: what fits the cache
-DOUBLINGS = 60  # at most: what more would be needed for is not a number
+ROWS = 256  # at a time in the elementwise step, to fit the cache
+DOUBLINGS = 60  # at most; more are needed only for NaN
 
 
 @dataclass
 class Penalties:
-    """``ρ`` and the first ``θ`` and ``τ`` that are tried: ten times each if the loss keeps rising.
+    """``ρ`` and the first ``θ`` and ``τ`` to try; multiplied by ten if the loss keeps rising.
 
     >>> penalties = Penalties(rho=0.01, theta=1.0, tau=1.0, highest=0.1)
     >>> [penalties.follow(rise) for rise in (True, True, True, False, True)]
@@ -53,7 +53,7 @@ class Penalties:
     rises: int = 0  # in a row
 
     def follow(self, rise: bool) -> bool:
-        """Take note of a rise of the loss, or its absence; whether the penalties were raised."""
+        """Record whether the loss rose; return whether the penalties were raised."""
         self.rises = self.rises + 1 if rise else 0
         if self.rises < 3 or self.rho >= self.highest:
             return False
@@ -67,9 +67,9 @@ class DLADMM:
 
     >>> mlp = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> x = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-    >>> problem = TrainingSetup(mlp, 1, supervised=lambda: (x, torch.tensor([0, 0, 1, 1])))
+    >>> setup = TrainingSetup(mlp, 1, supervised=lambda: (x, torch.tensor([0, 0, 1, 1])))
     >>> penalties = Penalties(rho=1e-3, theta=1e-3, tau=1e-3, highest=0.1)
-    >>> admm = DLADMM(perceptron(problem, "dladmm"), penalties)
+    >>> admm = DLADMM(perceptron(setup, "dladmm"), penalties)
     >>> before = admm.lagrangian()
     >>> admm.update_z(1), admm.update_b(1), admm.update_W(1)
     (None, None, None)
@@ -79,7 +79,7 @@ class DLADMM:
 
     def __init__(self, mlp: Perceptron, penalties: Penalties) -> None:
         self.mlp, self.penalties, self.y = mlp, penalties, mlp.y
-        # These share memory with the module: it has the new weights as soon as there are any.
+        # These share memory with the module, which so has the new weights at once.
         self.W = [layer.weight.detach() for layer in mlp.layers]
         self.b = [layer.bias.detach() for layer in mlp.layers]
         self.last = len(self.W) - 1
@@ -93,13 +93,13 @@ class DLADMM:
         self.z.append(torch.full_like(self.c[self.last], -1.0))
         self.z[self.last].scatter_(1, self.y[:, None], 1.0)
         self.u = torch.zeros_like(self.c[self.last])
-        # Room for r and Da: to ask for new memory of this size costs as much as to fill it.
+        # Buffers for r and Da: allocating memory of this size costs as much as filling it.
         self._r = [torch.empty_like(c) for c in self.c]
         self._Da = [torch.empty_like(c) for c in self.c]
         self.iterations, self.loss = 0, self.network_loss()
 
     def residual(self, i: int) -> Tensor:
-        """``z_l − W_l a_{l−1} − b_l + u_l/ρ``, where ``u_l`` is nought for all but the last."""
+        """``z_l − W_l a_{l−1} − b_l + u_l/ρ``, where ``u_l`` is zero for all but the last."""
         r = torch.sub(self.z[i], self.c[i], out=self._r[i]).sub_(self.b[i])
         return r.add_(self.u, alpha=1 / self.penalties.rho) if i == self.last else r
 
@@ -141,7 +141,7 @@ class DLADMM:
         torch.mul(self.residual(self.last), self.penalties.rho, out=self.u)  # u/ρ is in there
 
     def sweep(self) -> None:
-        """All variables, from the last layer to the first and back, then the multiplier."""
+        """Update all variables, from the last layer to the first and back, then the multiplier."""
         last = self.last
         self.update_z(last)
         self.update_b(last)
@@ -162,12 +162,12 @@ class DLADMM:
         self.update_u()
 
     def refresh(self) -> None:
-        """The products ``c`` afresh: as they are kept up to date in steps, rounding adds up."""
+        """Recompute the products ``c``, whose rounding errors add up over updates."""
         for c, a, W in zip(self.c, self.a, self.W, strict=True):
             torch.mm(a, W.T, out=c)
 
     def check_loss(self, loss: float) -> bool:
-        """Take note of the training loss; whether the penalties were raised for it."""
+        """Record the training loss; return whether the penalties were raised for it."""
         before, self.loss = self.loss, loss
         self.iterations += 1
         return self.penalties.follow(self.iterations > 1 and loss > before)
@@ -179,7 +179,7 @@ class DLADMM:
         return self.mlp.epochs(FIRST, OTHERS)
 
     def network_loss(self) -> float:
-        """Mean cross-entropy of the network: ``a`` and ``z`` have no part in it."""
+        """Compute the mean cross-entropy of the network, without ``a`` and ``z``."""
         h = torch.add(self.c[0], self.b[0], out=self._r[0])
         for W, b, room in zip(self.W[1:], self.b[1:], self._r[1:], strict=True):
             h = torch.addmm(b, h.relu_(), W.T, out=room)
@@ -221,7 +221,7 @@ class DLADMM:
 
 
 def doubled(first: float, enough: float) -> float:
-    """``first``, doubled until it is enough.
+    """Return ``first``, doubled until it is enough.
 
     >>> doubled(1.0, 5.0), doubled(1.0, 0.1), doubled(1.0, 8.0)
     (8.0, 1.0, 8.0)
@@ -234,22 +234,22 @@ def doubled(first: float, enough: float) -> float:
 
 
 def start(mlp: Perceptron, std: float) -> None:
-    """Weights and biases from N(0, std²), as in the public code; the module's own if std is 0."""
+    """Draw weights and biases from N(0, std²), as in the public code; keep them if std is 0."""
     if std:
         for layer in mlp.layers:
             nn.init.normal_(layer.weight, std=std)
             nn.init.normal_(layer.bias, std=std)
 
 
-def make(problem: TrainingSetup, setting: Setting, name: str = "dladmm") -> DLADMM:
-    mlp = perceptron(problem, name)
+def make(setup: TrainingSetup, setting: Setting, name: str = "dladmm") -> DLADMM:
+    mlp = perceptron(setup, name)
     start(mlp, setting["std"])
     rho, theta, tau, highest = (float(setting[key]) for key in ("rho", "theta", "tau", "highest"))
     return DLADMM(mlp, Penalties(rho, theta, tau, highest))
 
 
-def _build(problem: TrainingSetup, setting: Setting) -> Trainer:
-    return LayerWiseTrainer(make(problem, setting), problem.steps_per_epoch)
+def _build(setup: TrainingSetup, setting: Setting) -> Trainer:
+    return LayerWiseTrainer(make(setup, setting), setup.steps_per_epoch)
 
 
 def _blocks(x: Tensor) -> tuple[Tensor, ...]:
@@ -265,13 +265,13 @@ def _square(x: Tensor) -> float:
 
 
 def _ratio(x: Tensor, y: Tensor) -> float:
-    """``‖x‖²/‖y‖²``, and nought where there is no direction to go in."""
+    """Compute ``‖x‖²/‖y‖²``, or zero if both are zero."""
     return (_norm(x) / _norm(y)) ** 2 if _norm(y) else 0.0
 
 
 DEFAULTS = {"rho": 1e-6, "theta": 1.0, "tau": 1.0, "highest": 0.1, "std": 0.1}
-# From where the public code starts to where it stops raising. Its first θ of 1 suits the curvature
-# of tens of thousands of samples; a small set needs a higher ρ to move at all.
+# From the first to the last ρ of the public code. Its first θ of 1 suits the curvature of tens of
+# thousands of samples; a small dataset needs a higher ρ to move at all.
 SPACE = {"rho": Range(1e-6, 0.1)}
 
 METHODS = (

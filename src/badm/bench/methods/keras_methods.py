@@ -17,15 +17,15 @@ from badm.bench.paper import Paper
 _DESCRIPTIONS = {
     "sgd": "plain gradient steps",
     "sgd-momentum": "gradient steps with momentum 0.9",
-    "adagrad": "steps scaled by all squared gradients so far",
-    "rmsprop": "steps scaled by a fading mean of squared gradients",
+    "adagrad": "steps scaled by the sum of squared gradients",
+    "rmsprop": "steps scaled by a moving average of squared gradients",
     "adam": "RMSprop with momentum and bias correction",
-    "nadam": "Adam with Nesterov's look ahead",
-    "adamax": "Adam with a fading maximum of gradients",
+    "nadam": "Adam with Nesterov momentum",
+    "adamax": "Adam with a decaying maximum of gradients",
 }
 
 # Three decades each. Momentum 0.9 makes a step up to ten times as long, so its range is lower; the
-# steps of Adagrad shrink as they go, so its range is higher than Adam's.
+# steps of Adagrad shrink during training, so its range is higher than Adam's.
 _LEARNING_RATES = {
     "sgd": Range(3e-3, 3.0, per_gradient=True),
     "sgd-momentum": Range(1e-3, 1.0, per_gradient=True),
@@ -52,24 +52,24 @@ def _method(name: str) -> Method:
 
 
 def _defaults(make: Callable[..., KerasOptimizer]) -> dict[str, Any]:
-    """Without making one: that has torch import its compiler, which takes seconds."""
+    """Return the defaults without an instance, which would import torch's compiler for seconds."""
     changed = make.keywords if isinstance(make, partial) else {}
     optimizer = cast(type[KerasOptimizer], make.func if isinstance(make, partial) else make)
     return {**optimizer.options, **changed}
 
 
 def _step(paper: Paper) -> Setting:
-    """The step of BADM as the paper states it, 1/σ, without its memory."""
+    """Return the paper's step of BADM, 1/σ, without its memory."""
     return {k: v for k, v in stated_penalties(paper).items() if k == "lr"}
 
 
 def _control(name: str, description: str) -> Method:
-    """What of BADM as printed, or in the diagonal metric, is due to the length of its steps."""
+    """Make a control: a baseline with BADM's step, to see what is due to the step alone."""
     return replace(_method(name), name=f"{name}-sigma", description=description, paper=_step)
 
 
 METHODS = (
     *(_method(name) for name in OPTIMIZERS),
-    _control("sgd", "plain gradient steps of BADM's length 1/σ, as in Keras"),
+    _control("sgd", "plain gradient steps with BADM's step 1/σ, as in Keras"),
     _control("adam", "Adam with BADM's learning rate 1/σ, as in Keras"),
 )

@@ -1,8 +1,8 @@
 """The optimizers of Keras 3 in torch: its equations, its defaults, its count of steps.
 
-Those of ``torch.optim`` with the same names differ in defaults, in where ``eps`` stands, in what
-the momentum holds and in Nadam's schedule. Here ``t`` counts the steps of the optimizer, as in
-Keras: it goes on for a parameter that has no gradient in a step. ``OPTIMIZERS`` lists them all.
+Those of ``torch.optim`` with the same names differ in defaults, in where ``eps`` is added, in what
+the momentum contains and in Nadam's schedule. Here ``t`` counts the steps of the optimizer, as in
+Keras, including those in which a parameter has no gradient. ``OPTIMIZERS`` lists them all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Group = dict[str, Any]
 
 
 class KerasOptimizer(Optimizer):
-    """What the optimizers below share: options, groups, state, the count. No arithmetic.
+    """What the optimizers below share: options, groups, state, step count. No arithmetic.
 
     >>> Adam([torch.nn.Parameter(torch.ones(1))], momentum=0.9)
     Traceback (most recent call last):
@@ -30,7 +30,7 @@ class KerasOptimizer(Optimizer):
     """
 
     options: ClassVar[Mapping[str, float]]  # with the defaults of Keras
-    buffers: ClassVar[tuple[str, ...]]  # of a parameter, zero at first
+    buffers: ClassVar[tuple[str, ...]]  # per parameter, zero at first
 
     def __init__(self, params: ParamsT, lr: float | None = None, **options: float) -> None:
         for name, value in options.items():
@@ -53,13 +53,13 @@ class KerasOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One step; ``closure``, if given, computes the loss and its gradients anew."""
+        """Take a step; ``closure``, if given, recomputes the loss and its gradients."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         if all(w.grad is None for group in self.param_groups for w in group["params"]):
-            return loss  # Keras raises here, torch does not: nothing is done, nothing counted
+            return loss  # Keras raises here, torch does not: no step is taken or counted
         for group in self.param_groups:
             self._count(group)
             for w in group["params"]:
@@ -81,17 +81,17 @@ class KerasOptimizer(Optimizer):
         return {name: torch.zeros_like(w) for name in self.buffers}
 
     def _update(self, w: Tensor, g: Tensor, state: State, group: Group) -> None:
-        """One step of one parameter, in place."""
+        """Update one parameter in place."""
         raise NotImplementedError
 
 
 class SGD(KerasOptimizer):
-    """Gradient descent with Keras's momentum, whose velocity ``v`` has the step in it:
+    """Gradient descent with Keras's momentum, whose velocity ``v`` contains the step:
 
         v = momentum·v − lr·g
         w = w + v, or with ``nesterov`` w + momentum·v − lr·g
 
-    so a new ``lr`` acts on new gradients only, where in torch it acts on the whole memory.
+    so a new ``lr`` acts on new gradients only, whereas in torch it acts on the whole momentum.
 
     >>> w = torch.nn.Parameter(torch.ones(1))
     >>> w.grad = torch.tensor([2.0])
@@ -118,7 +118,7 @@ class SGD(KerasOptimizer):
 
 
 class Adagrad(KerasOptimizer):
-    """Steps scaled by all squared gradients so far; ``a`` starts at 0.1, ``eps`` is in the root:
+    """Steps scaled by the sum of squared gradients; ``a`` starts at 0.1, ``eps`` is in the root:
 
         a = a + g²
         w = w − lr·g/√(a + eps)
@@ -141,7 +141,7 @@ class Adagrad(KerasOptimizer):
 
 
 class RMSprop(KerasOptimizer):
-    """Steps scaled by a fading mean of squared gradients, with ``eps`` in the root:
+    """Steps scaled by a moving average of squared gradients, with ``eps`` in the root:
 
         v = rho·v + (1 − rho)·g²
         w = w − lr·g/√(v + eps)
@@ -163,7 +163,7 @@ class RMSprop(KerasOptimizer):
 
 
 class Adam(KerasOptimizer):
-    """Adam with ``eps`` beside the root of the raw ``v``, whose bias is corrected in the step:
+    """Adam with ``eps`` added to the root of the raw ``v``, whose bias is corrected in the step:
 
         m = β1·m + (1 − β1)·g
         v = β2·v + (1 − β2)·g²
@@ -188,7 +188,7 @@ class Adam(KerasOptimizer):
 
 
 class Nadam(KerasOptimizer):
-    """Adam with Nesterov's look ahead, under a momentum ``μ_t`` that grows to β1:
+    """Adam with Nesterov momentum ``μ_t``, which grows to β1:
 
         μ_t = β1·(1 − 0.5·0.96ᵗ),  Π_t = μ_1·…·μ_t
         m̂ = μ_{t+1}·m/(1 − Π_{t+1}) + (1 − μ_t)·g/(1 − Π_t)
@@ -224,7 +224,7 @@ class Nadam(KerasOptimizer):
 
 
 class Adamax(KerasOptimizer):
-    """Adam with a fading maximum in place of the root, and ``eps`` added to it:
+    """Adam with a decaying maximum in place of the root, and ``eps`` added to it:
 
         m = β1·m + (1 − β1)·g
         u = max(β2·u, |g|)
@@ -248,7 +248,7 @@ class Adamax(KerasOptimizer):
         w.addcdiv_(m, u.add(group["eps"]), value=-group["lr"] / (1 - beta1**t))
 
 
-# By the names people type. SGD has no momentum in Keras; 0.9 is what the second name means.
+# By name of the method. SGD has no momentum in Keras; the second name means 0.9.
 OPTIMIZERS: dict[str, Callable[..., KerasOptimizer]] = {
     "sgd": SGD,
     "sgd-momentum": partial(SGD, momentum=0.9),
@@ -265,7 +265,7 @@ def _mu(beta1: float, t: int) -> float:
 
 
 def _check(name: str, value: Any) -> None:
-    """Every message names the argument, what it takes and what it was given."""
+    """Raise ``ValueError`` that names the argument, what it takes and its value."""
     if name == "nesterov":
         good, takes = isinstance(value, bool), "True or False"
     elif not isinstance(value, int | float) or isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Methods that work on the whole training set: one iteration in the place of an epoch."""
+"""Methods that train on the whole training set: one iteration instead of an epoch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from badm.bench.paper import Paper
 
 
 class Algorithm(Protocol):
-    """What changes the module in iterations over the whole training set."""
+    """An algorithm that changes the module in iterations over the whole training set."""
 
     @property
     def loss(self) -> float:
-        """The training loss of the module as it is."""
+        """Return the current training loss of the module."""
 
     def iterate(self) -> float:
-        """One iteration; what it cost, in epochs of gradients."""
+        """Do one iteration; return its cost, in epochs of gradients."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -29,8 +29,8 @@ class Algorithm(Protocol):
 class LayerWiseTrainer:
     """Does an iteration at the first step of each epoch, and nothing at the others.
 
-    So a run has as many iterations as an optimizer has epochs. That an iteration is more work than
-    an epoch is not hidden: it counts as the gradients it is worth.
+    So a run has as many iterations as an optimizer has epochs. An iteration that costs more than an
+    epoch is counted as that many gradients.
     """
 
     algorithm: Algorithm
@@ -56,5 +56,5 @@ class LayerWiseTrainer:
 
 
 def own_settings(paper: Paper) -> Setting:
-    """What the paper states of a task are learning rates and penalties of others."""
+    """Ignore what the paper states for a task: it is for other methods."""
     return {}

@@ -1,7 +1,7 @@
-"""Muon in its strongest fair form: kernels flattened, AdamW where it does not belong.
+"""Muon in its strongest fair form: flattened kernels, and AdamW for what is not a matrix.
 
-On a CPU its products are in the type of the weights. Those of ``torch.optim.Muon`` are in bfloat16,
-which a CPU without instructions for it emulates: a step then takes up to thirty times as long.
+On a CPU its products are in the weights' dtype. Those of ``torch.optim.Muon`` are in bfloat16,
+which most CPUs emulate: a step then takes up to thirty times as long.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from badm.metrics import metric_for
 
 
 class FullPrecisionMuon(torch.optim.Muon):
-    """``torch.optim.Muon`` with ``match_rms_adamw``, not rounded to bfloat16 on the way.
+    """``torch.optim.Muon`` with ``match_rms_adamw``, without rounding to bfloat16.
 
     >>> w = nn.Parameter(torch.eye(2))
     >>> w.grad = 3 * torch.eye(2)
@@ -46,7 +46,7 @@ class FullPrecisionMuon(torch.optim.Muon):
 
 
 def _newton_schulz(x: Tensor, group: Mapping[str, Any]) -> Tensor:
-    """Every singular value ``s`` to ``a·s + b·s³ + c·s⁵``, again and again."""
+    """Map every singular value ``s`` to ``a·s + b·s³ + c·s⁵``, ``steps`` times."""
     if x.shape[0] > x.shape[1]:
         return _newton_schulz(x.mT, group).mT
     a, b, c = group["ns_coefficients"]
@@ -59,8 +59,8 @@ def _newton_schulz(x: Tensor, group: Mapping[str, Any]) -> Tensor:
 class Muon:
     """Muon for hidden matrices and kernels, AdamW for the rest, in one optimizer.
 
-    The division and the weight decay are those of BADM in the spectral metric, parameter by
-    parameter, and ``match_rms_adamw`` makes one learning rate mean the same to both parts.
+    Which parameters are which, and their weight decay, are as in BADM's spectral metric, and
+    ``match_rms_adamw`` makes one learning rate fit both parts.
 
     >>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(16, 8), nn.Linear(8, 2))
     >>> muon = Muon(model, lr=1e-3)
@@ -101,7 +101,7 @@ class Muon:
                     adjust_lr_fn="match_rms_adamw",
                 )
             )
-        if rest or not hidden:  # with nothing at all to train AdamW says so
+        if rest or not hidden:  # with nothing to train, AdamW raises
             self.parts.append(torch.optim.AdamW(rest, lr=lr, betas=(beta1, beta2)))
         self._collect_groups()
 
@@ -116,7 +116,7 @@ class Muon:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         for part, state in zip(self.parts, state_dict["parts"], strict=True):
             part.load_state_dict(state)
-        self._collect_groups()  # loading makes new ones
+        self._collect_groups()  # loading makes new groups
 
     def _collect_groups(self) -> None:
         self.param_groups = [group for part in self.parts for group in part.param_groups]

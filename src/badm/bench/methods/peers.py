@@ -1,4 +1,4 @@
-"""Today's rivals, each in its strongest fair form, at the settings its authors recommend.
+"""Modern optimizers, each in its strongest fair form, at the settings its authors recommend.
 
 Their packages are imported where they are used, because every worker process imports this file.
 """
@@ -18,7 +18,7 @@ from badm.bench.methods.shampoo import Shampoo
 
 
 def _from_package(name: str) -> Callable[..., OptimizerLike]:
-    """An optimizer of ``pytorch_optimizer``, which takes its betas together."""
+    """Make an optimizer of ``pytorch_optimizer``, which takes betas as a tuple."""
 
     def make(module: nn.Module, **setting: Any) -> OptimizerLike:
         import pytorch_optimizer
@@ -44,7 +44,7 @@ _LIKE_ADAM = {"lr": Range(1e-4, 0.1)}
 METHODS = (
     optimizer_method(
         "adamw",
-        "Adam with decoupled weight decay, of torch.optim",
+        "Adam with decoupled weight decay, from torch.optim",
         _adamw,
         defaults={"lr": 1e-3, **_ADAM, "weight_decay": 0.01},
         space=_LIKE_ADAM,
@@ -52,9 +52,9 @@ METHODS = (
     ),
     optimizer_method(
         "qhm",
-        "quasi-hyperbolic momentum at the advice of its authors",
+        "quasi-hyperbolic momentum at its authors' settings",
         _from_package("QHM"),
-        # They advise to divide the learning rate of SGD with momentum 0.9 by 1 - 0.9: so range and
+        # They advise dividing the learning rate of SGD with momentum 0.9 by 1 - 0.9: so range and
         # default are ten times those of sgd-momentum.
         defaults={"lr": 0.1, "momentum": 0.999, "nu": 0.7, "weight_decay": 0.0},
         space={"lr": Range(3e-3, 3.0, per_gradient=True)},
@@ -62,7 +62,7 @@ METHODS = (
     ),
     optimizer_method(
         "muon",
-        "orthogonal steps for hidden matrices and kernels, AdamW for the rest",
+        "orthogonalized steps for hidden matrices and kernels, AdamW for the rest",
         Muon,
         defaults={
             "lr": 1e-3,
@@ -73,15 +73,15 @@ METHODS = (
             "weight_decay": 0.0,
         },
         space=_LIKE_ADAM,
-        version=2,  # 2: products in the type of the weights
+        version=2,  # 2: products in the dtype of the weights
         package="torch",
     ),
     optimizer_method(
         "soap",
         "Adam in the eigenbasis of Shampoo",
         _from_package("SOAP"),
-        # Kernels stay as they are: preconditioned on all four sides SOAP did a little better on
-        # Fashion-MNIST than flattened to matrices.
+        # Kernels stay as they are: preconditioned on all four sides, SOAP did slightly better on
+        # Fashion-MNIST than with kernels flattened to matrices.
         defaults={
             "lr": 3e-3,
             "beta1": 0.95,
@@ -113,7 +113,7 @@ METHODS = (
     ),
     Method(
         "schedule-free",
-        "AdamW that averages its weights in place of a schedule",
+        "AdamW that averages its weights instead of a schedule",
         "peer",
         schedule_free,
         # Its authors recommend a warmup and took 2 % of the steps for AlgoPerf; runs as short as
@@ -124,9 +124,9 @@ METHODS = (
     ),
     optimizer_method(
         "lion",
-        "steps of the sign of the momentum",
+        "steps along the sign of the momentum",
         _from_package("Lion"),
-        # Its authors: 3 to 10 times lower learning rates and higher weight decay than AdamW's.
+        # Its authors: learning rates 3 to 10 times lower and weight decay higher than AdamW's.
         defaults={"lr": 1e-4, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1},
         space={"lr": Range(3e-5, 3e-2)},
         package="pytorch_optimizer",

@@ -1,6 +1,6 @@
-"""Which models the layer-wise methods can train: plain perceptrons that classify.
+"""The models that layer-wise methods can train: plain perceptrons for classification.
 
-They split a network into its layers and see no loss function, so what a method minimises is its
+These methods split a network into its layers and never call the task's loss. Each minimises its
 own: softmax cross-entropy of the logits (dladmm) or the squared distance to one-hot labels
 (sigmoid-admm), whatever the loss of the task is.
 """
@@ -26,11 +26,11 @@ class Perceptron:
     y: Tensor  # N class numbers
 
     def epochs(self, first: float, others: float) -> float:
-        """What so many products of the size of each layer cost, in epochs of gradients.
+        """Convert a number of products per layer to epochs of gradients.
 
         A product is one of activations and weights over all samples. An epoch of gradients has
-        two in the first layer, forward and for the weights, and in the others one more, for what
-        they pass back.
+        two in the first layer, forward and for the weights, and one more in the others, for the
+        gradient of their input.
 
         >>> mlp = Perceptron((nn.Linear(3, 4), nn.Linear(4, 2)), torch.zeros(1, 3), torch.zeros(1))
         >>> mlp.epochs(2, 3), mlp.epochs(4, 6)
@@ -41,9 +41,9 @@ class Perceptron:
 
 
 def perceptron(
-    problem: TrainingSetup, method: str, activation: type[nn.Module] = nn.ReLU
+    setup: TrainingSetup, method: str, activation: type[nn.Module] = nn.ReLU
 ) -> Perceptron:
-    """The perceptron that a problem is about, or :class:`CannotTrain` that says what else it is.
+    """Return the perceptron to train; :class:`CannotTrain` says why the model is none.
 
     >>> x, y = torch.zeros(5, 2, 2), torch.tensor([0, 1, 2, 1, 0])
     >>> module = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -60,9 +60,9 @@ and this model has BatchNorm1d
         kind = f"{method} trains plain perceptrons of linear layers and {activation.__name__}"
         return CannotTrain(f"{kind}, and this model {why}")
 
-    if not isinstance(problem.module, nn.Sequential):
-        raise refuse(f"is a {type(problem.module).__name__}")
-    parts = list(_parts(problem.module))
+    if not isinstance(setup.module, nn.Sequential):
+        raise refuse(f"is a {type(setup.module).__name__}")
+    parts = list(_parts(setup.module))
     flatten = bool(parts) and isinstance(parts[0], nn.Flatten)
     parts = parts[flatten:]
     for part in parts:
@@ -75,10 +75,10 @@ and this model has BatchNorm1d
     if any(layer.bias is None for layer in layers):
         raise refuse("has a layer without bias")
     if len(set(layers)) < len(layers) or not all(
-        p.requires_grad for p in problem.module.parameters()
+        p.requires_grad for p in setup.module.parameters()
     ):
         raise refuse("has shared or frozen layers")
-    return Perceptron(layers, *_training_set(problem, method, layers, flatten))
+    return Perceptron(layers, *_training_set(setup, method, layers, flatten))
 
 
 def _parts(module: nn.Sequential) -> Iterator[nn.Module]:
@@ -90,12 +90,12 @@ def _parts(module: nn.Sequential) -> Iterator[nn.Module]:
 
 
 def _training_set(
-    problem: TrainingSetup, method: str, layers: tuple[nn.Linear, ...], flatten: bool
+    setup: TrainingSetup, method: str, layers: tuple[nn.Linear, ...], flatten: bool
 ) -> tuple[Tensor, Tensor]:
-    found = problem.supervised()
+    found = setup.supervised()
     if found is None:
         raise CannotTrain(
-            f"{method} works on the whole training set at once, and this task does not give it "
+            f"{method} trains on the whole training set at once, and this task does not provide it "
             "as inputs and labels"
         )
     x, y = found
@@ -104,11 +104,11 @@ def _training_set(
     width, classes = layers[0].in_features, layers[-1].out_features
     if x.ndim != 2 or x.shape[1] != width:
         shape = "×".join(map(str, x.shape))
-        raise CannotTrain(f"{method} needs samples × {width} inputs, and those here are {shape}")
+        raise CannotTrain(f"{method} needs samples × {width} inputs, got {shape}")
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool or y.shape != x.shape[:1]:
         shape = "×".join(map(str, y.shape))
         raise CannotTrain(
-            f"{method} needs one class number for each sample, and the labels here are "
+            f"{method} needs one class number for each sample, got labels "
             f"{shape} of type {str(y.dtype).removeprefix('torch.')}"
         )
     if len(y) == 0 or y.min() < 0 or y.max() >= classes:

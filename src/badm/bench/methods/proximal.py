@@ -1,4 +1,4 @@
-"""The two sub-problems of dlADMM that are not quadratic, solved for every sample at once."""
+"""The two sub-problems of dlADMM that are not quadratic, solved for all samples at once."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 # The Hessian of softmax cross-entropy, diag(p) − ppᵀ, has no eigenvalue above 1/2, so steps up to
-# 2 are safe. (The public code takes 4.)
+# 2 are safe. (The public code uses 4.)
 ETA = 2.0
 ITERATIONS, TOLERANCE = 500, 1e-3
 
 
 def hidden(c: Tensor, a: Tensor) -> Tensor:
-    """The minimiser of ``(z − c)² + (a − relu(z))²``, elementwise.
+    """Minimise ``(z − c)² + (a − relu(z))²``, elementwise.
 
-    On each side of zero it is a parabola. Its lowest points are ``min(c, 0)`` and
+    On each side of zero it is a parabola. Its minima are ``min(c, 0)`` and
     ``max((c + a)/2, 0)``, and the second is the lower one if ``c > 0``, or if ``c + a > 0`` and
     ``(c − a)²/2 < a²``, which together is ``c > −(√2 − 1) relu(a)``.
 
@@ -36,10 +36,10 @@ def output(
     iterations: int = ITERATIONS,
     tolerance: float = TOLERANCE,
 ) -> Tensor:
-    """The minimiser of ``Σ_n CE(z_n, y_n) + (ρ/2)‖z − target‖²``, by FISTA from ``z``.
+    """Minimise ``Σ_n CE(z_n, y_n) + (ρ/2)‖z − target‖²``, by FISTA from ``z``.
 
-    Stops when the objective changes by less than ``tolerance``. What is returned is never worse
-    than ``z``: FISTA that starts at rest never climbs above its start, as
+    Stops when the objective changes by less than ``tolerance``. The result is never worse than
+    ``z``: FISTA that starts at rest never exceeds its first value, because
     ``F(ζ⁺) + ‖ζ⁺ − ζ‖²/(2η)`` falls in every step.
 
     >>> z = output(torch.zeros(1, 2), torch.zeros(1, 2), torch.tensor([0]), 0.5, tolerance=0.0)

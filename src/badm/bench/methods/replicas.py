@@ -1,7 +1,7 @@
-"""Methods of several replicas: an optimizer on each rank, and a way to meet.
+"""Methods of several replicas: an optimizer on each rank, and a mode of communication.
 
-``adam+outer`` is Adam on every rank and :class:`badm.Consensus` between them; what may stand after
-the plus is in ``MODES``. Such a run takes as many processes as it has ranks.
+``adam+outer`` is Adam on every rank and :class:`badm.Consensus` between them; ``MODES`` lists what
+may follow the plus. Such a run has one process per rank.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ MODE_SEPARATOR = "+"
 
 
 class Meeting(Protocol):
-    """What happens between replicas, out of the hooks of the optimizer's step."""
+    """What happens between replicas, from the step hooks of the optimizer."""
 
     def begin(self, loss_weight: float) -> None:
-        """Before every step: what the mean loss of the batch of this rank counts for."""
+        """Set the weight of this rank's mean loss; called before every step."""
 
     def finish(self) -> None:
-        """After the last step: let all ranks have the same weights."""
+        """Give all ranks the same weights; called after the last step."""
 
     def evaluation_weights(self) -> AbstractContextManager[None]:
-        """A context in which this rank has the weights on which all agree."""
+        """A context in which this rank has the weights that all ranks share."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -53,13 +53,13 @@ class Meeting(Protocol):
 
 
 class EveryStep:
-    """The mean of the gradients at every step, as under DDP: one process, to rounding.
+    """Average the gradients at every step, as DDP does: the same as one process, up to rounding.
 
-    Until ``last`` steps are done, if given; then the ranks are left alone.
+    If ``last`` is given, only in the first ``last`` steps.
     """
 
-    def __init__(self, inner: Optimizer, problem: TrainingSetup, last: int | None = None) -> None:
-        self.params, self.last, self.steps = trainable_parameters(problem.module), last, 0
+    def __init__(self, inner: Optimizer, setup: TrainingSetup, last: int | None = None) -> None:
+        self.params, self.last, self.steps = trainable_parameters(setup.module), last, 0
         self.share = 1.0
         self._company = RankGroup()
         inner.register_step_pre_hook(lambda *_: self._before_inner_step())
@@ -70,7 +70,7 @@ class EveryStep:
         if self.last is not None and self.steps > self.last:
             return
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
-        # Behind the gradients, whether there is one: none at all is not the same as zero.
+        # After the gradients, flags whether there are any: no gradient is not the same as zero.
         there = torch.tensor([float(p.grad is not None) for p in self.params]).to(grads[0])
         flat = torch.cat([*(g.reshape(-1) for g in grads), there])
         flat[: -len(there)] *= self.share / self._company.size
@@ -96,7 +96,7 @@ class EveryStep:
 
 @dataclass
 class ConsensusMeeting:
-    """Meetings of a :class:`badm.Consensus`; judged by the global point of the last of them."""
+    """Meetings of a :class:`badm.Consensus`, evaluated at the global point of the last one."""
 
     consensus: Consensus
 
@@ -128,13 +128,11 @@ class DiLoCo(Consensus):
 
 
 class PostLocalSGD:
-    """Post-local SGD (Lin et al. 2018): step by step at first, then means of the local points."""
+    """Post-local SGD (Lin et al. 2018): synchronous steps at first, then local SGD."""
 
-    def __init__(
-        self, inner: Optimizer, problem: TrainingSetup, every: int, warm_up: float
-    ) -> None:
-        self.before = EveryStep(inner, problem, last=round(warm_up * problem.steps))
-        self.after = _consensus_meeting(Consensus)(inner, problem, every)
+    def __init__(self, inner: Optimizer, setup: TrainingSetup, every: int, warm_up: float) -> None:
+        self.before = EveryStep(inner, setup, last=round(warm_up * setup.steps))
+        self.after = _consensus_meeting(Consensus)(inner, setup, every)
 
     def begin(self, loss_weight: float) -> None:
         self.before.begin(loss_weight)
@@ -154,24 +152,24 @@ class PostLocalSGD:
 
 
 def _consensus_meeting(kind: type[Consensus], **options: Any) -> Callable[..., ConsensusMeeting]:
-    """Meetings of a kind; unless told otherwise their outcome is the mean of the local points."""
+    """Make meetings of a class; with the defaults, their result is the mean of the local points."""
 
     def meet(
         inner: Optimizer,
-        problem: TrainingSetup,
+        setup: TrainingSetup,
         every: int,
         outer_lr: float = 1.0,
-        memory: float = 0.5,  # BADM has none then
+        memory: float = 0.5,  # at which BADM has no memory
         **more: Any,
     ) -> ConsensusMeeting:
         consensus = kind(
-            trainable_parameters(problem.module),
+            trainable_parameters(setup.module),
             inner,
             every=every,
             lr=outer_lr,
             beta=memory,
-            weight=problem.weight,
-            buffers=problem.module.buffers(),
+            weight=setup.weight,
+            buffers=setup.module.buffers(),
             **options,
             **more,
         )
@@ -182,47 +180,49 @@ def _consensus_meeting(kind: type[Consensus], **options: Any) -> Callable[..., C
 
 @dataclass(frozen=True)
 class Mode:
-    """A way to meet: ``meet(optimizer, problem, **setting)`` with settings of its own."""
+    """A mode of communication: ``meet(optimizer, setup, **setting)`` with its own settings."""
 
     description: str
     meet: Callable[..., Meeting]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     space: Space = field(default_factory=dict)
-    version: int = 1  # to be raised by whatever changes the results of this mode
+    version: int = 1  # raise it with anything that changes the results of this mode
 
 
 _EVERY = {"every": 20}
 _OUTER: Mapping[str, Any] = {**_EVERY, "outer_lr": 2.0, "memory": 0.8}
-# A decade each: that of DiLoCo is of a step which is 1/(1 − memory) times as long.
+# A decade each; DiLoCo's step is 1/(1 − memory) times as long.
 _OUTER_SPACE: Space = {"outer_lr": Range(0.5, 5.0)}
 
 MODES: dict[str, Mode] = {
-    "step": Mode("the mean of the gradients at every step, as DDP", EveryStep),
-    "average": Mode("the mean of the local points", _consensus_meeting(Consensus), _EVERY),
+    "step": Mode("gradients averaged at every step, as DDP does", EveryStep),
+    "average": Mode(
+        "local points averaged at every meeting", _consensus_meeting(Consensus), _EVERY
+    ),
     "post-local": Mode(
-        "step by step at first, then as average", PostLocalSGD, {**_EVERY, "warm_up": 0.1}
+        "as step at first, then as average", PostLocalSGD, {**_EVERY, "warm_up": 0.1}
     ),
     "diloco": Mode(
-        "a Nesterov step with the mean of their displacements",
+        "a Nesterov step with the mean displacement of the ranks",
         _consensus_meeting(DiLoCo),
         {**_EVERY, "outer_lr": 0.7, "memory": 0.9},
         {"outer_lr": Range(0.1, 1.0)},
     ),
     "outer": Mode(
-        "a BADM step with the mean of their displacements",
+        "a BADM step with the mean displacement of the ranks",
         _consensus_meeting(Consensus),
         _OUTER,
         _OUTER_SPACE,
     ),
     "dual": Mode(
-        "as outer, with gradients corrected for what is particular to a rank's data",
+        "as outer, with gradients corrected for differences between the ranks' data",
         _consensus_meeting(Consensus, mode="dual"),
         {**_OUTER, "eta": 0.2},
         _OUTER_SPACE,
     ),
 }
 
-# Of every mode. "even": each rank has a part of each batch; "labels": the samples of some labels.
+# Of every mode. "even": each rank gets a part of each batch; "labels": the samples of some labels.
 _RANKS: Mapping[str, Any] = {"ranks": 4, "shards": "even"}
 _LIMITS: Space = {
     "ranks": Range(1, 1024),  # processes, on one machine
@@ -233,7 +233,7 @@ _LIMITS: Space = {
 
 
 def replicated(inner: Method, mode: str) -> Method:
-    """The method of replicas that train with ``inner`` and meet in one of the ``MODES``.
+    """Make a method of replicas that train with ``inner`` and communicate in one of the ``MODES``.
 
     >>> from badm.bench.methods import find
     >>> method = find("adam+average")
@@ -242,14 +242,16 @@ def replicated(inner: Method, mode: str) -> Method:
     """
     how = MODES[mode]
 
-    def build(problem: TrainingSetup, setting: Setting) -> Trainer:
+    def build(setup: TrainingSetup, setting: Setting) -> Trainer:
         own = {name: setting[name] for name in inner.defaults}
-        trainer = inner.build(problem, own)
+        trainer = inner.build(setup, own)
         optimizer = trainer.optimizer if isinstance(trainer, OptimizerTrainer) else None
         if not isinstance(optimizer, Optimizer):
-            raise CannotTrain(f"{inner.name} is not one optimizer whose steps replicas could count")
-        meeting = how.meet(optimizer, problem, **{name: setting[name] for name in how.defaults})
-        return ReplicaTrainer(trainer, meeting, problem.steps)
+            raise CannotTrain(
+                f"{inner.name} cannot train replicas: it is not one optimizer with step hooks"
+            )
+        meeting = how.meet(optimizer, setup, **{name: setting[name] for name in how.defaults})
+        return ReplicaTrainer(trainer, meeting, setup.steps)
 
     return Method(
         f"{inner.name}{MODE_SEPARATOR}{mode}",
@@ -271,7 +273,7 @@ class ReplicaTrainer:
 
     inner: Trainer
     meeting: Meeting
-    last: int  # the step after which all ranks meet whatever the number
+    last: int  # the last step, after which all ranks meet in any case
     steps: int = 0
 
     def step(self, batch: StepBatch) -> float:

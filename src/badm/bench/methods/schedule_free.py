@@ -1,4 +1,4 @@
-"""Schedule-Free AdamW, whose weights for training and for judging are not the same."""
+"""Schedule-Free AdamW, which trains and evaluates different weights."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from badm.bench.method import Setting, StepBatch, Trainer, TrainingSetup, traina
 
 @dataclass
 class ScheduleFreeTrainer:
-    """Schedule-Free AdamW: trained at one point, judged at the average of all of them.
+    """Trains with Schedule-Free AdamW, and evaluates the average of all points.
 
-    It has no schedule, so ``lr_factor`` is nothing to it.
+    It has no schedule, so ``lr_factor`` is ignored.
 
     >>> from torch import nn
     >>> from schedulefree import AdamWScheduleFree
@@ -34,7 +34,7 @@ class ScheduleFreeTrainer:
     """
 
     optimizer: Any
-    problem: TrainingSetup | None = None
+    setup: TrainingSetup | None = None
 
     def __post_init__(self) -> None:
         self.optimizer.train()
@@ -46,13 +46,13 @@ class ScheduleFreeTrainer:
 
     @contextmanager
     def evaluation_weights(self) -> Iterator[None]:
-        # Its own way back to the training weights is arithmetic, and rounds.
+        # Its own way back to the training weights is arithmetic, with rounding errors.
         groups = self.optimizer.param_groups
         params = [p for group in groups for p in group["params"]]
         training = [p.detach().clone() for p in params]
         self.optimizer.eval()
         try:
-            with _calibrated(self.problem):
+            with _calibrated(self.setup):
                 yield
         finally:
             with torch.no_grad():
@@ -70,18 +70,18 @@ class ScheduleFreeTrainer:
 
 
 @contextmanager
-def _calibrated(problem: TrainingSetup | None) -> Iterator[None]:
-    """BatchNorm with statistics of the weights as they are, as the authors recommend."""
-    modules = [] if problem is None else list(problem.module.modules())
+def _calibrated(setup: TrainingSetup | None) -> Iterator[None]:
+    """Recompute BatchNorm's statistics for the current weights, as the authors recommend."""
+    modules = [] if setup is None else list(setup.module.modules())
     norms = [m for m in modules if isinstance(m, _BatchNorm) and m.track_running_stats]
-    if problem is None or not norms:
+    if setup is None or not norms:
         yield
         return
     before = [({name: b.clone() for name, b in m.named_buffers()}, m.momentum) for m in norms]
     for norm in norms:
         norm.reset_running_stats()
-        norm.momentum = None  # the plain mean over all batches that come
-    problem.calibrate()
+        norm.momentum = None  # the plain mean over all batches
+    setup.calibrate()
     for norm, (_, momentum) in zip(norms, before, strict=True):
         norm.momentum = momentum
     try:
@@ -92,17 +92,17 @@ def _calibrated(problem: TrainingSetup | None) -> Iterator[None]:
                 buffer.copy_(buffers[name])
 
 
-def schedule_free(problem: TrainingSetup, setting: Setting) -> Trainer:
+def schedule_free(setup: TrainingSetup, setting: Setting) -> Trainer:
     from schedulefree import AdamWScheduleFree
 
     return ScheduleFreeTrainer(
         AdamWScheduleFree(
-            trainable_parameters(problem.module),
+            trainable_parameters(setup.module),
             lr=setting["lr"],
             betas=(setting["beta1"], setting["beta2"]),
             eps=setting["eps"],
             weight_decay=setting["weight_decay"],
-            warmup_steps=round(setting["warmup"] * problem.steps),
+            warmup_steps=round(setting["warmup"] * setup.steps),
         ),
-        problem,
+        setup,
     )

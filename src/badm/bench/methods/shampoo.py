@@ -14,13 +14,12 @@ from badm.bench.methods.as_matrix import AsMatrix, gradients_of
 class Shampoo:
     """Shampoo with the step lengths of RMSprop, for matrices and flattened kernels.
 
-    Of the package's two forms this is the one that trains well: step lengths of their own
-    ("grafting") are what its authors use, the other form's shrink as sums of squares grow. Three
-    things are done differently from the package's defaults. Kernels are flattened and shapes are
-    not reinterpreted, because the package melts a matrix of up to ``block_size`` elements into a
-    vector and then leaves it alone. Roots are taken every 10 steps, not 1,000. And the random
-    numbers that it draws for them come from a generator of its own, so that they neither
-    depend on anybody else's nor change them.
+    Of the package's two forms this is the one that trains well: its authors use the step lengths of
+    another optimizer ("grafting"), and those of the other form shrink as sums of squares grow.
+    Three things differ from the package's defaults. Kernels are flattened and shapes are not
+    merged, because the package merges a matrix of up to ``block_size`` elements into a vector and
+    then does not precondition it. Roots are computed every 10 steps, not 1,000. And random numbers
+    for them come from a separate generator, so that they do not affect others.
 
     >>> model = nn.Linear(3, 2)
     >>> shampoo = Shampoo(model, lr=1e-3)
@@ -54,7 +53,7 @@ class Shampoo:
             moving_average_for_momentum=True,
             weight_decay=weight_decay,
             decoupled_weight_decay=True,
-            # Before the first roots there is nothing to precondition with.
+            # Before the first roots there is no preconditioner.
             start_preconditioning_step=precondition_frequency,
             preconditioning_compute_steps=precondition_frequency,
             block_size=block_size,
@@ -71,7 +70,7 @@ class Shampoo:
             self.optimizer.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state with plain data in place of the package's objects."""
+        """Return the state with plain data instead of the package's objects."""
         state_dict: dict[str, Any] = self.optimizer.state_dict()
         state = {
             index: {
@@ -98,9 +97,9 @@ class Shampoo:
                     self._restore(p, group, saved[index])
 
     def _restore(self, p: nn.Parameter, group: dict[str, Any], saved: dict[str, Any]) -> None:
-        """Have the package make its objects anew, and put what was saved into them."""
+        """Let the package make its objects, and restore the saved data into them."""
         loaded, gradient = self.optimizer.state.pop(p), p.grad
-        p.grad = torch.zeros_like(p)  # it makes none for parameters without a gradient
+        p.grad = torch.zeros_like(p)  # it makes no objects for parameters without a gradient
         self.optimizer.init_group({**group, "params": [p]})
         p.grad = gradient
         state = self.optimizer.state[p]
@@ -110,7 +109,7 @@ class Shampoo:
                 setattr(state[name], part, _copy(saved[name][part]))
 
 
-# What of the objects in Shampoo's state changes in the course of training.
+# Attributes of the objects in Shampoo's state that change during training.
 _PARTS = {
     "pre_conditioner": ("statistics", "pre_conditioners"),
     "graft": ("momentum", "statistics"),

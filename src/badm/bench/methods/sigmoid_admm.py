@@ -1,15 +1,15 @@
-"""sigmoid-ADMM (Zeng, Lin, Yao, Zhou, JMLR 2021): all of a sigmoid perceptron by least squares.
+"""sigmoid-ADMM (Zeng, Lin, Yao, Zhou, JMLR 2021): train a sigmoid perceptron by least squares.
 
     min  ½‖V_out − Y‖² + (λ/2) Σ_i ‖W̃_i‖²     Y: one-hot labels
     subject to  V_i = ς(W_i V_{i−1} + b_i)  and  V_out = W V_L + b,  with multipliers U_i
 
-A weight matrix and its bias are one matrix: ``W̃ = [W b]`` for ``Ṽ = [V; 1]``. Where a sigmoid is in
-the way, the square is replaced by a parabola that lies above it and touches it at the point where
-we are; so every step but that of the multipliers lowers the augmented Lagrangian. Here a sample is
+A weight matrix and its bias are one matrix: ``W̃ = [W b]`` for ``Ṽ = [V; 1]``. Where there is a
+sigmoid, the square is replaced by a parabola that lies above it and touches it at the current
+point; so every step but that of the multipliers lowers the augmented Lagrangian. Here a sample is
 a row, so ``W V`` reads ``V @ W.T``, and layers count from 0: ``V[i]`` goes into layer ``i``.
 
-Everything is in float64. With ``λ = 1e-6`` and pixels that are black in all images the matrices to
-be inverted have a condition of 1e13.
+Everything is in float64. With ``λ = 1e-6`` and pixels that are black in all images, the matrices to
+be inverted have a condition number of 1e13.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class SigmoidADMM:
 
     >>> mlp = nn.Sequential(nn.Linear(2, 8), nn.Sigmoid(), nn.Linear(8, 2))
     >>> x = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-    >>> problem = TrainingSetup(mlp, 1, supervised=lambda: (x, torch.tensor([0, 0, 0, 1])))
-    >>> admm = SigmoidADMM(perceptron(problem, "sigmoid-admm", nn.Sigmoid), beta=1.0, lam=1e-6)
+    >>> setup = TrainingSetup(mlp, 1, supervised=lambda: (x, torch.tensor([0, 0, 0, 1])))
+    >>> admm = SigmoidADMM(perceptron(setup, "sigmoid-admm", nn.Sigmoid), beta=1.0, lam=1e-6)
     >>> before = admm.lagrangian()
     >>> admm.update_W(1), admm.update_W(0), admm.update_V(1), admm.update_output()
     (None, None, None, None)
@@ -56,19 +56,19 @@ class SigmoidADMM:
         self.V = [mlp.x.double()]
         for i in range(self.last + 1):
             self.V.append(self.layer(i))
-        self.given = list(self.V)  # what the layer below made of its input
+        self.given = list(self.V)  # the output of the layer below
         self.U = [torch.zeros_like(V) for V in self.V]  # U[i] belongs to V[i]; U[0] to nothing
         self.loss = self._squared_error(self.V[-1])
         self._gram_of_data = _gram(self.V[0])
 
     def layer(self, i: int) -> Tensor:
-        """What layer ``i`` makes of ``V_i``."""
+        """Compute the output of layer ``i`` for ``V_i``."""
         T = _with_bias(self.V[i], self.W[i])
         return T.sigmoid_() if i < self.last else T
 
     def update_W(self, i: int) -> None:
-        """The minimiser, of the parabola above where a sigmoid is in the way."""
-        B = self.V[i + 1] - self.U[i + 1] / self.beta  # what the layer should give
+        """Minimise over ``W̃_i``; where there is a sigmoid, the parabola above."""
+        B = self.V[i + 1] - self.U[i + 1] / self.beta  # the layer's target
         if i == self.last:
             # W = (βV_out − U)Ṽᵀ(λI + βṼṼᵀ)⁻¹
             curvature, target = 1.0, B
@@ -84,7 +84,7 @@ class SigmoidADMM:
         self.W[i] = torch.cholesky_solve(right.T, torch.linalg.cholesky(A)).T.contiguous()
 
     def update_V(self, i: int) -> None:
-        """The same for hidden ``V_i``, between layer ``i − 1``, that gives it, and layer ``i``."""
+        """Minimise over hidden ``V_i``, the output of layer ``i − 1`` and input of layer ``i``."""
         self.given[i] = self.layer(i - 1)
         C = self.given[i] + self.U[i] / self.beta
         B = self.V[i + 1] - self.U[i + 1] / self.beta
@@ -151,7 +151,7 @@ class SigmoidADMM:
         self.loss = self._squared_error(h)
 
     def _squared_error(self, out: Tensor) -> float:
-        """Half the squared distance to the one-hot label, the mean over samples."""
+        """Compute half the squared distance to the one-hot label, averaged over samples."""
         return 0.5 * (out - self.Y).square().sum(1).mean().item()
 
 
@@ -169,7 +169,7 @@ def majorant(B: Tensor) -> float:
     """Curvature of a parabola above ``(ς(t) − B)²/2`` for all ``t``: ``max|B|/2``, as published.
 
     The second derivative is at most ``1/16 + (1 + |B|)/(6√3)``, which is no more than ``|B|/2``
-    from ``|B| = 0.4`` on; for a smaller ``B`` that is taken, so that the promise holds.
+    from ``|B| = 0.4`` on; for a smaller ``B`` this bound is used, so that the parabola stays above.
 
     >>> majorant(torch.tensor([0.2, -1.0])), majorant(torch.tensor([0.0]))
     (0.5, 0.2)
@@ -188,10 +188,10 @@ def _gram(V: Tensor) -> Tensor:
     return V.T @ V
 
 
-def _build(problem: TrainingSetup, setting: Setting) -> Trainer:
-    mlp = perceptron(problem, "sigmoid-admm", nn.Sigmoid)
+def _build(setup: TrainingSetup, setting: Setting) -> Trainer:
+    mlp = perceptron(setup, "sigmoid-admm", nn.Sigmoid)
     admm = SigmoidADMM(mlp, beta=float(setting["beta"]), lam=float(setting["lambda"]))
-    return LayerWiseTrainer(admm, problem.steps_per_epoch)
+    return LayerWiseTrainer(admm, setup.steps_per_epoch)
 
 
 METHODS = (
@@ -201,7 +201,7 @@ METHODS = (
         "layer-wise",
         _build,
         defaults={"beta": 1.0, "lambda": 1e-6},
-        # The penalty is all there is to choose: it weighs the layers against the squared loss.
+        # The penalty is the only setting: it weights the layers against the squared loss.
         space={"beta": Range(0.03, 30.0)},
         paper=own_settings,
     ),

@@ -5,8 +5,8 @@
     dual       π_s = π_s + σ(w_s − w)
     aggregate  w   = Σ_s α_s(σw_s + π_s)/(σ + λ)
 
-The moments differ from one sub-batch to the next, so unlike BADM it does not collapse to a form
-without sub-batches: it keeps ``v_s`` and ``π_s`` for each of them. It needs no ``w_s``, which
+The moments differ between sub-batches, so unlike BADM it does not reduce to a form without
+sub-batches: it keeps ``v_s`` and ``π_s`` for each of them. It needs no ``w_s``, which
 starts from ``w`` every time.
 """
 
@@ -32,7 +32,7 @@ from badm.bench.method import (
 
 @dataclass
 class SubBatchState:
-    """What is kept of a sub-batch: how often it was seen, duals and second moments."""
+    """The state of a sub-batch: how often it was seen, duals and second moments."""
 
     steps: int
     pi: list[Tensor]
@@ -41,13 +41,12 @@ class SubBatchState:
 
 @dataclass
 class SisaTrainer:
-    """SISA at work.
+    """Trains with SISA.
 
-    Sub-batches go by their number in the batch. A batch that has fewer than the others, as the last
-    of an epoch may have, leaves the later ones alone: their duals and moments wait for the next
-    batch, and the weights ``α_s`` of those that are there sum to one, as the exact form of
-    Algorithm 1 has it. If the loss of the task is a sum over samples, SISA minimises the mean over
-    sub-batches, which is the same up to a factor.
+    Sub-batches are identified by their number in the batch. A batch with fewer of them, such as the
+    last of an epoch, does not change the duals and moments of the others, and the weights ``α_s``
+    of its own sum to one, as in the exact form of Algorithm 1. If the task's loss is a sum over
+    samples, SISA minimises the mean over sub-batches, which is the same up to a factor.
 
     The schedule divides both penalties, which multiplies the step and leaves the duals as they are.
     """
@@ -73,13 +72,13 @@ class SisaTrainer:
         with torch.no_grad():
             for w, total in zip(self.parameters, moved, strict=True):
                 if total is not None:
-                    # w⁺ = Σ α_s(σw_s + π_s)/(σ + λ), as a change of w: that keeps more digits
+                    # w⁺ = Σ α_s(σw_s + π_s)/(σ + λ), as a change of w, which loses fewer digits
                     w.add_((total / weight - self.lam * w) / (sigma + self.lam))
         return loss
 
     @torch.no_grad()
     def _local(self, s: int, lr_factor: float) -> list[Tensor | None]:
-        """Local and dual step of sub-batch ``s``: ``σ(w_s − w) + π_s`` for each parameter."""
+        """Take the local and dual step of sub-batch ``s``; return ``σ(w_s − w) + π_s``."""
         if s == len(self.parts):
             zeros = [[torch.zeros_like(w) for w in self.parameters] for _ in range(2)]
             self.parts.append(SubBatchState(0, *zeros))
@@ -115,10 +114,10 @@ class SisaTrainer:
         ]
 
 
-def _build(problem: TrainingSetup, setting: Setting) -> Trainer:
+def _build(setup: TrainingSetup, setting: Setting) -> Trainer:
     lr, sigma = setting["lr"], setting["sigma"]
     return SisaTrainer(
-        trainable_parameters(problem.module),
+        trainable_parameters(setup.module),
         rho=1 / lr - sigma,
         sigma=sigma,
         beta=setting["beta"],
@@ -135,7 +134,7 @@ METHODS = (
         _build,
         # As published for ImageNet: σ = 1, ρ = 1/lr − σ. (For CIFAR-10 it is σ = 0.1, ρ = 5000.)
         defaults={"lr": 5e-4, "sigma": 1.0, "beta": 0.999, "lambda": 0.0, "eps": 1e-8},
-        # Lower than Adam's, as the duals add up what a step does: from 0.03 on digits are unstable.
+        # Lower than Adam's, because the duals accumulate steps: from 0.03 on, digits is unstable.
         space={"lr": Range(3e-5, 3e-2)},
     ),
 )

@@ -1,6 +1,6 @@
-"""The same optimizers as torch has them, at the defaults of torch: they differ from those of Keras.
+"""Torch's optimizers of the same names as Keras's, at torch's defaults.
 
-AdamW is not here: nobody else's differs from it, and it is among the peers.
+AdamW is among the peers, because there is only one form of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _method(
 
     return optimizer_method(
         name,
-        f"{like} of torch.optim",
+        f"{like} from torch.optim",
         on_module,
         family="torch",
         defaults=defaults,
@@ -37,7 +37,7 @@ _SGD_RATES = Range(1e-3, 1.0, per_gradient=True)
 _SGD = {"dampening": 0.0, "weight_decay": 0.0, "nesterov": False}
 _BETAS = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
 
-# The ranges are those of keras_methods.py, but for SGD, whose default is lower here.
+# The ranges are those of keras_methods.py, except for SGD, whose default is lower here.
 METHODS = (
     _method("torch-sgd", "SGD", torch.optim.SGD, _SGD_RATES, lr=1e-3, momentum=0.0, **_SGD),
     _method(
