@@ -1,6 +1,6 @@
 """The evaluation: which method trains a task best, measured fairly."""
 
-from badm.bench.compare import compare, tune
+from badm.bench.compare import compare, run, tune
 from badm.bench.method import Choice, Method, Range
 from badm.bench.paper import Paper
 from badm.bench.report import report
@@ -19,5 +19,6 @@ __all__ = [
     "compare",
     "report",
     "reproduce",
+    "run",
     "tune",
 ]

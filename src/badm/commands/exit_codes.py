@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import EDQUOT, EFBIG, EIO, ENOSPC
+from typing import NoReturn
 
 import typer
 
@@ -67,7 +68,8 @@ def say(message: str) -> None:
         print(f"badm: {visible(message)}", file=sys.stderr)
 
 
-def exit_with(message: str, code: int) -> None:
+def exit_with(message: str, code: int) -> NoReturn:
+    """Say why the command ends, and end it with this exit code."""
     signals.begin_exit()
     say(message)
     raise typer.Exit(code)

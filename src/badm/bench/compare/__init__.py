@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from badm.bench.task import Scale, Task
 
 if TYPE_CHECKING:
+    from badm.bench.compare.single_run import SingleRun
     from badm.bench.compare.tuning import Tuning
     from badm.bench.engine.workers import WorkerEvent
     from badm.bench.report.result import Report
@@ -26,6 +27,14 @@ class ComparisonInterrupted(KeyboardInterrupt):
     def __init__(self, report: Report) -> None:
         super().__init__("run the same comparison again to resume")
         self.report = report
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """A signal stopped a run between two steps."""
+
+    def __init__(self, *, has_checkpoint: bool) -> None:
+        where = "its checkpoint" if has_checkpoint else "the beginning"
+        super().__init__(f"run the same command to resume from {where}")
 
 
 def compare(
@@ -219,3 +228,77 @@ def tune(
         run_all([runner], jobs=jobs, machine=machine, watch=watch)
     scores = {task.name: score_from_info(task) for task in runner.record.tasks}
     return Tuning(runner.record.entries, scores)
+
+
+def run(
+    task: str | type[Task],
+    method: str,
+    *,
+    setting: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    replicas: str = "",
+    scale: Scale = "cpu",
+    schedule: str = "constant",
+    steps: int | None = None,
+    runs: Path | str = "runs",
+    threads: int = 1,
+    device: Literal["cpu", "cuda", "mps", "auto"] = "cpu",
+    checkpoint: float = 20.0,
+    weights: bool = False,
+    progress: bool | Callable[[int, float], None] = False,
+) -> SingleRun | None:
+    """Train a task with a method once.
+
+    The trajectory is written to a file while it is measured. A run that was interrupted resumes
+    with the same call and ends bit for bit as if it had not been; one that has ended is read and
+    not repeated. The run is done in this process, whose random generators it seeds.
+
+    Args:
+        task: A name, a file or a class, as :func:`compare` takes them.
+        method: A name (``badm list methods``).
+        setting: Values by name, such as ``{"lr": 0.01}``. Default: the method's defaults.
+        seed: Seed of initialisation, batches and noise.
+        replicas: How several ranks meet, such as ``"outer"``. Default: one process.
+        scale: Size of the task: ``"smoke"`` (seconds), ``"cpu"``, or ``"paper"``.
+        schedule: Learning-rate schedule: ``"constant"``, ``"linear"`` or ``"cosine"``.
+        steps: Training steps. Default: the task's own number.
+        runs: Folder to keep runs in.
+        threads: Threads of the run. Part of its key: sums in another order are other numbers.
+        device: Device of the run; ``"auto"`` is the accelerator if there is one. Part of its key.
+        checkpoint: Seconds between checkpoints.
+        weights: Whether to keep the weights in a file.
+        progress: True shows a progress bar on stderr; a function is called with each step and its
+            loss.
+
+    Returns:
+        The run, to print or to show in a notebook; ``None`` on ranks other than the first.
+
+    Raises:
+        ValueError: if a name or value cannot be used.
+        badm.bench.errors.TaskError: if the code of the task raises.
+        badm.bench.errors.StoreError: if the folder of the runs cannot be written.
+
+    Example:
+        >>> import badm.bench
+        >>> run = badm.bench.run("digits", "badm", steps=50)  # doctest: +SKIP
+        >>> print(run)  # doctest: +SKIP
+        >>> run.result.test["accuracy"]  # doctest: +SKIP
+    """
+    from badm.bench.compare.choices import task_sources
+    from badm.bench.compare.single_run import find_method, run_once
+    from badm.bench.engine.options import Machine, RunOptions
+
+    (source,) = task_sources(task)
+    return run_once(
+        source,
+        find_method(method, replicas),
+        setting or {},
+        runs,
+        Machine(threads=threads, device=device),
+        RunOptions(checkpoint_seconds=checkpoint, keep_weights=weights),
+        seed=seed,
+        scale=scale,
+        schedule=schedule,
+        steps=steps,
+        progress=progress,
+    )
