@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from badm import metrics
     from badm.distributed.consensus import Consensus
     from badm.distributed.ranks import RankLostError, RankMismatchError, init_process_group
     from badm.distributed.sampler import DistributedBatchSampler
@@ -23,13 +24,14 @@ __all__ = [
     "RankMismatchError",
     "algorithm1",
     "init_process_group",
+    "metrics",
     "parameter_groups",
     "penalties",
     "split",
     "theory",
 ]
 
-_WRITTEN_IN = {
+_MODULE_OF = {
     "BADM": "optimizer",
     "Consensus": "distributed.consensus",
     "DistributedBatchSampler": "distributed.sampler",
@@ -46,18 +48,22 @@ _WRITTEN_IN = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a part of the library, and torch with it, when it is first asked for.
+    """Import a part of the library, and torch with it, at its first use.
 
-    The command is imported from this package, too, and has to be ready for Ctrl-C before torch is.
+    The command line is in this package too, and has to handle Ctrl-C before torch is imported.
     """
-    module = f"badm.{_WRITTEN_IN.get(name, name)}"
+    module = f"badm.{_MODULE_OF.get(name, name)}"
     try:
         if name.startswith("__"):
             raise ModuleNotFoundError(name=module)
         found = import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module:  # one that is there, but needs another that is not
+        if error.name != module:  # the module exists, but something it imports does not
             raise
         raise AttributeError(f"module 'badm' has no attribute {name!r}") from None
-    value = globals()[name] = getattr(found, name) if name in _WRITTEN_IN else found
+    value = globals()[name] = getattr(found, name) if name in _MODULE_OF else found
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

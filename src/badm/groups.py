@@ -8,6 +8,8 @@ from torch import nn
 
 from badm import metrics
 
+__all__ = ["parameter_groups"]
+
 
 def parameter_groups(
     module: nn.Module, *, weight_decay: float = 0.0, metric: str = "spectral"

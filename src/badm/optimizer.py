@@ -1,4 +1,4 @@
-"""BADM as a ``torch.optim.Optimizer``: groups, state, checks. The arithmetic is in update.py."""
+"""BADM as a ``torch.optim.Optimizer``: groups, state and checks; update.py has the arithmetic."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from badm.distributed import fsdp
 from badm.metrics import Parameters, Settings
 from badm.metrics.protocol import State, Step, state_dtype
 from badm.metrics.raw_memory import PLAIN_TYPES
+
+__all__ = ["BADM", "penalties"]
 
 # Defaults for groups of a checkpoint that was saved before these options existed.
 _OPTIONS_ADDED_LATER = {"foreach": None, "fused": None, "differentiable": False, "maximize": False}

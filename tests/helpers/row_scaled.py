@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from badm.metrics import Metric, Settings, State
-from badm.metrics.arithmetic import dual_step
-from badm.metrics.protocol import state_dtype
+from badm.metrics import Metric, Settings, State, dual_step, state_dtype
 
 
 @dataclass(frozen=True)

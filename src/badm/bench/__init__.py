@@ -1,4 +1,7 @@
-"""The evaluation: which method trains a task best, measured fairly."""
+"""The evaluation: which method trains a task best, measured fairly.
+
+The public names are listed here; everything else under ``badm.bench`` is internal.
+"""
 
 from badm.bench.compare import compare, run, tune
 from badm.bench.method import Choice, Method, Range

@@ -66,7 +66,11 @@ class Range:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few values, each of which is tried."""
+    """One of a few values, each of which is tried.
+
+    >>> Choice((True, False)).values
+    (True, False)
+    """
 
     values: tuple[Any, ...]
 

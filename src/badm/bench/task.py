@@ -165,6 +165,10 @@ class Player:
         name: Different for every player of a task.
         module: The part of the model whose parameters it trains.
         loss: Called as ``loss(model, batch)`` with the whole model; returns a scalar tensor.
+
+    >>> generator = nn.Linear(2, 1)
+    >>> Player("generator", generator, lambda model, batch: model(batch).mean()).name
+    'generator'
     """
 
     name: str

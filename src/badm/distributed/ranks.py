@@ -28,7 +28,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from badm.distributed.heartbeat import TIMEOUT, Heartbeat, StoreLostError
 
-__all__ = ["RankGroup", "RankLostError", "RankMismatchError", "init_process_group", "require_same"]
+__all__ = ["RankLostError", "RankMismatchError", "init_process_group"]
 
 _POLL_SECONDS = 0.05  # how often to check which ranks have joined
 _CHECK_INTERVAL = timedelta(seconds=0.5)  # how often a waiting rank checks for the alarm
@@ -212,7 +212,7 @@ def _join_ranks(numbers: Sequence[int]) -> str:
 
 
 def require_same(settings: Sequence[Mapping[str, Any]]) -> None:
-    """Raise :class:`RankMismatchError` unless the settings, one per rank, are all equal."""
+    """Internal: raise :class:`RankMismatchError` unless the settings, one per rank, are equal."""
     for rank, other in enumerate(settings):
         for name, value in settings[0].items():
             if other[name] != value:

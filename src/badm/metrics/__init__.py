@@ -7,10 +7,19 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from badm.metrics.arithmetic import dual_step
 from badm.metrics.diagonal import Diagonal
 from badm.metrics.euclidean import Euclidean
 from badm.metrics.kronecker import Kronecker
-from badm.metrics.protocol import Metric, Operator, Parameters, Settings, State
+from badm.metrics.protocol import (
+    Metric,
+    Operator,
+    Parameters,
+    Settings,
+    State,
+    new_scalar,
+    state_dtype,
+)
 from badm.metrics.spectral import Spectral
 
 __all__ = [
@@ -19,10 +28,13 @@ __all__ = [
     "Parameters",
     "Settings",
     "State",
+    "dual_step",
     "find",
     "metric_for",
     "names",
+    "new_scalar",
     "register",
+    "state_dtype",
 ]
 
 _METRICS: dict[str, Metric] = {}

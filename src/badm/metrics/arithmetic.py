@@ -9,7 +9,12 @@ from badm.metrics.protocol import Settings
 
 
 def dual_step(g: Tensor, m: Tensor, beta: float) -> Tensor:
-    """Return ``2m⁺ − m`` with ``m⁺ = m + θ(g − m)``, ``θ = 1 − β``; ``m`` becomes ``m⁺``."""
+    """Return ``2m⁺ − m`` with ``m⁺ = m + θ(g − m)``, ``θ = 1 − β``; ``m`` becomes ``m⁺``.
+
+    >>> m = torch.zeros(2)
+    >>> dual_step(torch.ones(2), m, beta=0.75), m
+    (tensor([0.5000, 0.5000]), tensor([0.2500, 0.2500]))
+    """
     d = (1 - beta) * (g - m)  # θ(g − m)
     m.add_(d)  # m⁺
     return m + d  # 2m⁺ − m

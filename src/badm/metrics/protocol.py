@@ -1,4 +1,4 @@
-"""Define the interface of a metric: the parameters it applies to, its state and its steps.
+"""Internal: the interface of a metric: which parameters it applies to, its state and its steps.
 
 The rest of the library calls the object and never compares names. A metric ``Q`` is computed once
 per step, from the gradient ``g`` and the direction ``u = 2m⁺ − m``, and is then a fixed positive
@@ -22,7 +22,11 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class Settings:
-    """Hyperparameters of one parameter group for one step."""
+    """Hyperparameters of one parameter group for one step, as :class:`badm.BADM` takes them.
+
+    >>> Settings(0.1, 0.9, "diagonal", 0.999, 1e-8, 0.0, False).beta
+    0.9
+    """
 
     lr: float | Tensor
     beta: float
@@ -35,7 +39,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Parameters with their gradients and states, in the same order."""
+    """Parameters ``w`` with their gradients ``g`` and ``states``, in the same order.
+
+    >>> params = Parameters([torch.ones(2)], [torch.ones(2)], [{"dual": torch.zeros(2)}])
+    >>> len(params), params.buffers("dual")
+    (1, [tensor([0., 0.])])
+    """
 
     w: list[Tensor]
     g: list[Tensor]
@@ -181,7 +190,13 @@ def local_parameters(params: Parameters) -> Parameters:
 
 
 def state_dtype(p: Tensor) -> torch.dtype:
-    """Return float32 for half precision parameters: averages vanish in 8 or 11 bits."""
+    """Return the dtype of a parameter's state: float32 for half precision, else its own.
+
+    Averages vanish in the 8 or 11 bits of half precision.
+
+    >>> state_dtype(torch.ones(2, dtype=torch.bfloat16))
+    torch.float32
+    """
     return torch.float32 if p.dtype in (torch.bfloat16, torch.float16) else p.dtype
 
 
@@ -189,5 +204,8 @@ def new_scalar(p: Tensor) -> Tensor:
     """Return a zero on the device of a parameter, so that a step need not wait for the device.
 
     A step whose counts are tensors can be captured in a CUDA graph.
+
+    >>> new_scalar(torch.ones(2))
+    tensor(0.)
     """
     return torch.zeros((), dtype=state_dtype(p).to_real(), device=p.device)

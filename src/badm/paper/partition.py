@@ -105,7 +105,7 @@ class Partition:
 
 
 def split(batch: Any, sub_batches: int) -> list[Any]:
-    """Split a nested structure of tensors into ``sub_batches`` structures along dim 0.
+    """Split a nested structure of tensors into sub-batches along the first dimension.
 
     Tensors of at least one dimension are split into parts whose sizes differ by at most one;
     anything else (a number, a string, ``None``, a zero-dimensional tensor) goes into every part.

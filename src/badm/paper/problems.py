@@ -121,7 +121,9 @@ class LeastSquares(_LinearModel):
 
 
 class LogisticRegression(_LinearModel):
-    """Logistic regression with labels 0 and 1: loss ``log(1 + exp(aᵢᵀw)) − yᵢaᵢᵀw + (l2/2)‖w‖²``.
+    """Logistic regression: loss ``log(1 + exp(aᵢᵀw)) − yᵢaᵢᵀw + (l2/2)‖w‖²`` for each sample.
+
+    Labels are 0 and 1.
 
     ``eta = maxᵢ‖aᵢ‖²/4 + l2`` is a bound, met where ``aᵢᵀw = 0``.
 
