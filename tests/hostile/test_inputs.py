@@ -291,7 +291,7 @@ LOOP = TASK.replace(STATED, f'{STATED}    after = "two"\n') + TASK[
             "    def samples(self, split): return 2.5\n\n    def data(self)",
             "samples must return a whole number, got 2.5",
         ),
-        (TASK, "", "one.py defines no task: a class made from badm.bench.Task"),
+        (TASK, "", "one.py defines no task: a subclass of badm.bench.Task"),
         (TASK, "class One(:\n", "one.py cannot be imported: SyntaxError: invalid syntax (one.py"),
         (TASK, "x = 1\0", "one.py cannot be imported: "),
         (TASK, "raise SystemExit(0)", "one.py cannot be imported: SystemExit: 0 (one.py, line 1)"),

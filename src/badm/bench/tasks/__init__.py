@@ -1,4 +1,4 @@
-"""The tasks there are, by the names people type, and tasks in files of their own."""
+"""Find tasks: the registered ones by name, and tasks of users in their own files."""
 
 from __future__ import annotations
 
@@ -69,18 +69,18 @@ def by_dataset() -> dict[str, tuple[str, ...]]:
 
 
 class UnknownTask(ValueError):
-    """There is no such task; the message says which come near."""
+    """There is no such task; the message suggests near names."""
 
 
 @dataclass(frozen=True)
 class FoundTask:
-    """A task, what it was found by, and the version that its runs are filed under."""
+    """A task, the name or path it was found by, and the version in the keys of its runs."""
 
     source: str
     task: Task
     version: str
-    previous_stage: str | None  # the source of the stage before
-    folder: Path  # what relative paths were meant from, before the code of the task went elsewhere
+    previous_stage: str | None  # source of the task named by ``after``
+    folder: Path  # that relative paths start from; the code of a task may change directory
 
     @cached_property
     def data(self) -> str:
@@ -113,7 +113,7 @@ class FoundTask:
         threads: int = 1,
         device: str = "cpu",
     ) -> RunConfig:
-        """A run of the task, with all that its result depends on."""
+        """Return the configuration of a run: everything that its result depends on."""
         return RunConfig(
             self.task.name,
             self.version,
@@ -133,7 +133,7 @@ class FoundTask:
         )
 
     def confirm(self, config: RunConfig) -> None:
-        """Raise ``TaskError`` if the task is not, or not any more, what a run was planned for."""
+        """Raise ``TaskError`` if the task or its data changed since a run was planned."""
         if self.version != config.task_version:
             raise TaskError(f"{self.source} was changed while it was being compared")
         if self.data != config.data:
@@ -141,9 +141,9 @@ class FoundTask:
 
 
 def find(source: str, scale: Scale = "cpu", folder: Path | None = None) -> FoundTask:
-    """The task of that name, or in that file: ``digits``, ``my_task.py``, ``my_task.py:moons``.
+    """Find a task by name or file: ``digits``, ``my_task.py``, ``my_task.py:moons``.
 
-    The file is looked for from ``folder``, unless given the working directory.
+    Relative paths start from ``folder``, by default the working directory.
 
     >>> find("digits").task.score.name
     'accuracy'
@@ -163,7 +163,7 @@ def _find(source: str, scale: Scale, folder: Path) -> FoundTask:
     if source not in TASKS:
         raise UnknownTask(
             f"there is no task {source!r}; {suggestion(source, TASKS)}`badm list tasks` shows all, "
-            "and a file of your own is named with its .py"
+            "and the name of a file ends with .py"
         )
     task = TASKS[source](scale)
     check_task(task)
@@ -171,7 +171,7 @@ def _find(source: str, scale: Scale, folder: Path) -> FoundTask:
 
 
 def _check_stages(found: FoundTask) -> None:
-    """Refuse a task that comes after one that does not exist, or in the end after itself."""
+    """Refuse a task whose ``after`` does not exist, or leads back to the task itself."""
     chain = [found]
     while (before := chain[-1].previous_stage) is not None:
         task = chain[-1].task
@@ -186,7 +186,7 @@ def _check_stages(found: FoundTask) -> None:
 
 def _read(path: Path, file: Path) -> bytes:
     try:
-        if file.is_file():  # and not a pipe that nobody writes to
+        if file.is_file():  # reading a pipe could block for ever
             return file.read_bytes()
         missing = not file.exists()
     except OSError as error:
@@ -201,9 +201,9 @@ def _find_in_file(path: Path, wanted: str, scale: Scale, folder: Path) -> FoundT
     if wanted:
         chosen = [c for c in classes if getattr(c, "name", "") == wanted]
     else:
-        # A stage that another one of the file starts from is not what a reader of the file means.
+        # A file means its last stage, not one that another of its tasks starts from.
         earlier = [c.after for c in classes]
-        # Where each comes after another one, that is the error to be told of any of them.
+        # If they form a cycle, any of them reports it.
         chosen = [c for c in classes if getattr(c, "name", "") not in earlier] or classes[:1]
     if len(chosen) != 1:
         names = ", ".join(f"{path}:{getattr(c, 'name', c.__name__)}" for c in classes)
@@ -224,7 +224,7 @@ def _find_in_file(path: Path, wanted: str, scale: Scale, folder: Path) -> FoundT
         check_task(task)
     except ValueError as error:
         raise TaskError(f"{path}: {error}") from None
-    except BaseException as error:  # a fact that is a property, and that raises
+    except BaseException as error:  # an attribute may be a property that raises
         if raised_by_signal(error):
             raise
         raise TaskError(
@@ -236,10 +236,10 @@ def _find_in_file(path: Path, wanted: str, scale: Scale, folder: Path) -> FoundT
 
 
 def _module(path: Path, file: Path, content: bytes) -> tuple[ModuleType, str]:
-    """The file as a module, made once in a process for each version of it, and the version."""
-    neighbours = LocalModules(file, content)
+    """Execute the file as a module, once per process and version; return it and the version."""
+    modules = LocalModules(file, content)
     where = hashlib.sha256(os.fsencode(file)).hexdigest()[:12]
-    name = f"{PREFIX}{where}_{neighbours.version}"
+    name = f"{PREFIX}{where}_{modules.version}"
     known = LOADED.get(name)
     if known is not None and known.unchanged():
         return sys.modules[name], known.version
@@ -248,9 +248,9 @@ def _module(path: Path, file: Path, content: bytes) -> tuple[ModuleType, str]:
     module.__file__ = str(file)
     sys.modules[name] = module
     try:
-        with neighbours.importable():
-            # Not by an importer: that would take an older version from its cache for this one.
-            exec(compile(neighbours.content, str(file), "exec", dont_inherit=True), vars(module))
+        with modules.importable():
+            # Not with importlib, whose cache might return an older version.
+            exec(compile(modules.content, str(file), "exec", dont_inherit=True), vars(module))
     except BaseException as error:
         del sys.modules[name]
         if raised_by_signal(error):
@@ -258,16 +258,16 @@ def _module(path: Path, file: Path, content: bytes) -> tuple[ModuleType, str]:
         in_it = any(f.filename == str(file) for f in traceback.extract_tb(error.__traceback__))
         where = (
             f" ({error_location(error, str(file))})" if in_it else ""
-        )  # not if it cannot be compiled
+        )  # there is none for a syntax error
         raise TaskError(f"{path} cannot be imported: {described(error)}{where}") from error
-    neighbours.settle()
-    LOADED[name] = neighbours
-    neighbours.stay_importable()
-    return module, neighbours.version
+    modules.settle()
+    LOADED[name] = modules
+    modules.stay_importable()
+    return module, modules.version
 
 
 def _classes(module: ModuleType, path: Path) -> list[type[Task]]:
-    """The tasks a file defines; a class that is not whole is an error, not something to skip."""
+    """List the tasks a file defines; an incomplete class is an error and is not skipped."""
     found = [
         value
         for value in vars(module).values()
@@ -276,7 +276,7 @@ def _classes(module: ModuleType, path: Path) -> list[type[Task]]:
         and value.__module__ == module.__name__
     ]
     if not found:
-        raise TaskError(f"{path} defines no task: a class made from badm.bench.Task")
+        raise TaskError(f"{path} defines no task: a subclass of badm.bench.Task")
     bases = {base for c in found for base in c.__mro__[1:]}
     whole = [c for c in found if c not in bases]
     for c in whole:

@@ -1,4 +1,4 @@
-"""``bbbp``: which molecules pass the blood-brain barrier, by a message-passing network."""
+"""``bbbp``: whether molecules pass the blood-brain barrier, by a message-passing network."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from badm.bench.task import Scale, Score, Splits, Task
 from badm.bench.tasks.data_identity import dataset_identity
 from badm.bench.tasks.scores.prediction import predict
 
-CLASS_WEIGHTS = (2.0, 0.5)  # of labels 0 and 1, of which there are three times as many
+CLASS_WEIGHTS = (2.0, 0.5)  # of labels 0 and 1; label 1 is three times as frequent
 
 
 class Bbbp(Task):
-    """Binary classification of molecules, judged by the area under the ROC curve.
+    """Binary classification of molecules, scored by the area under the ROC curve.
 
-    Reported as well: accuracy, which the paper shows, and the loss without class weights.
+    Also reported: accuracy, which the paper shows, and the loss without class weights.
     """
 
     name = "bbbp"
@@ -51,7 +51,7 @@ class Bbbp(Task):
     def __init__(self, scale: Scale = "cpu") -> None:
         super().__init__(scale)
         # 45 steps make an epoch. The paper's scale has the 40 epochs of the example, and like it
-        # reads at their ends: in a fixed order figures swing with the place in the epoch.
+        # evaluates at their ends: in a fixed order, metrics swing with the position in the epoch.
         self.steps = {"smoke": 30, "cpu": 675, "paper": 1800}[scale]
         self.evaluate_every = 10 if scale == "smoke" else 45
 
@@ -65,7 +65,7 @@ class Bbbp(Task):
             )
         file = path(self.dataset_name) / bbbp.FILE
         found = _read(file, dataset_identity(self.dataset_name))
-        # numpy's old generator, seeded with 42, is what the example draws its splits with.
+        # The example draws its splits with numpy's legacy generator, seeded with 42.
         order = torch.from_numpy(np.random.RandomState(42).permutation(found.count))
         marks = [int(share * found.count) for share in (0.7, 0.8, 0.99)]
         first, more, held_out, rest = order.tensor_split(marks)
@@ -122,9 +122,9 @@ class Bbbp(Task):
 
 
 class BbbpPadded(Bbbp):
-    """As the public example: the mean over atoms takes in the padding of the batch.
+    """As in the public example, the mean over atoms includes the padding of the batch.
 
-    Then what a molecule is taken for depends on the largest molecule of its batch, and a batch
+    The prediction for a molecule then depends on the largest molecule of its batch, and a batch
     differs from its sub-batches.
     """
 
@@ -135,7 +135,7 @@ class BbbpPadded(Bbbp):
 
 @lru_cache(maxsize=1)
 def _read(file: Path, identity: str) -> bbbp.Bbbp:
-    """The file, read once for each content, with a warning of what RDKit does not take as it is."""
+    """Read the file, once per content; warn of what RDKit cannot parse as it is."""
     found = bbbp.read(file)
     for note in found.notes:
         warnings.warn(f"{file}: {note}", stacklevel=2)

@@ -1,7 +1,7 @@
-"""``cgan-mnist`` and ``cgan-fashion``: images of a class out of noise, by a conditional GAN.
+"""``cgan-mnist`` and ``cgan-fashion``: images of a class from noise, by a conditional GAN.
 
-The discriminator is told the class as in the public example, which by a slip makes bands of it;
-``cgan-mnist-one-hot`` and ``cgan-fashion-one-hot`` have the map that was meant, a channel of ones
+The discriminator gets the class as in the public example, where a wrong reshape turns it into
+bands; ``cgan-mnist-one-hot`` and ``cgan-fashion-one-hot`` have what was meant, a channel of ones
 for each class. ``cgan-mnist-example`` and ``cgan-fashion-example`` are at the learning rate of the
 example, three times the paper's, at which runs of this length get further.
 """
@@ -32,9 +32,9 @@ CLASSES = 10
 EPOCH = 1094  # steps of the public example: 70,000 images in batches of 64
 EPOCHS = 20
 EXAMPLE_RATE = 3e-4
-PIECE = 256  # images that are made at once
-SHOWN = 8  # of each class
-COLLAPSED = 0.1  # the spread below which a run is said to have collapsed
+PIECE = 256  # images generated at once
+SHOWN = 8  # samples per class
+COLLAPSED = 0.1  # spread below which a generator counts as collapsed
 PAPER_NOTE = (
     "The paper shows curves of KID only and states no figures; it says that at -8 dB (0.158) BADM "
     "is at least {times} times as fast as Adam and RMSProp. It does not say over which features or "
@@ -45,7 +45,7 @@ PAPER_NOTE = (
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Of one set: where it is, what it is called, and how much faster BADM is in the paper."""
+    """A dataset, its title, and how much faster BADM is on it in the paper."""
 
     dataset: str
     title: str
@@ -54,12 +54,12 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class Size:
-    """Of one scale: pixels, channels of both networks, how many images there are of each kind."""
+    """Sizes at one scale: pixels, channels of both networks, images of each split."""
 
     side: int
     generator: tuple[int, int, int] | None
     discriminator: tuple[int, int]
-    train: int | None  # None: all there are
+    train: int | None  # None: all
     validation: int
     test: int | None
     steps: int
@@ -73,9 +73,9 @@ IMAGE_SETS = {
 }
 SIZES: dict[Scale, Size] = {
     "smoke": Size(16, (8, 8, 4), (8, 16), 640, 128, 128, steps=40, evaluate_every=20),
-    # Good methods come to -4 dB in half of the steps, and to the paper's -8 dB at the end. The
+    # Good methods reach -4 dB in half of the steps, and the paper's -8 dB at the end. The
     # discriminator has a quarter of the example's channels: with half of them it soon beats a
-    # generator that is as narrow as it has to be here, which then learns no more.
+    # generator as narrow as this one, which then stops learning.
     "cpu": Size(16, (64, 32, 16), (16, 32), 18_976, 1_024, 2_048, 3000, 100, target=0.4),
     "paper": Size(28, None, (64, 128), None, 5_120, None, EPOCHS * EPOCH, EPOCH // 2, 10**-0.8),
 }
@@ -83,7 +83,7 @@ SIZES: dict[Scale, Size] = {
 
 @dataclass(frozen=True)
 class Split:
-    """Images (N, 1, side, side) in bytes, their classes and, to be judged by, their features."""
+    """Images (N, 1, side, side), ``uint8``, their classes and, for KID, their features."""
 
     images: Tensor
     labels: Tensor
@@ -92,12 +92,12 @@ class Split:
 
 
 class ConditionalGanTask(Task):
-    """One set, both networks trained by the method, each with a state of its own.
+    """A conditional GAN on one dataset; the method trains both networks, each with its own state.
 
-    Judged by KID between the images of a split and as many that are made, of classes as frequent.
-    Reported as well: KID in dB; the spread, which is the variance of features within a class
-    relative to that of real images, 0 for a generator that makes one image of each class; and, with
-    the features of a classifier, the part of the images that it takes for the class they are to be.
+    Scored by KID between the images of a split and as many generated ones, of equally frequent
+    classes. Also reported: KID in dB; the spread, which is the variance of features within a class
+    relative to that of real images, 0 for a generator that makes one image per class; and, with
+    the features of a classifier, the fraction of images that it assigns to the intended class.
 
     >>> task = ConditionalGanTask("mnist", "smoke")
     >>> task.name, task.data().synthetic
@@ -140,7 +140,7 @@ class ConditionalGanTask(Task):
         train, validation, test = self._parts()
         network = kid.feature_network(*train, CLASSES)
         seen = [network.features(images) for images, _ in (validation, test)]
-        # What other real images come to: nothing that is made can be expected to do better.
+        # The KID of other real images: generated ones cannot be expected to do better.
         floor = kid.kid(seen[0], network.features(train[0][: len(seen[0])]))
         notes = (*self._notes(len(train[0]), len(seen[0]), len(seen[1]), floor), network.note)
         return Splits(
@@ -152,7 +152,7 @@ class ConditionalGanTask(Task):
         )
 
     def _parts(self) -> list[tuple[Tensor, Tensor]]:
-        """Images and labels to train on, to validate and to test."""
+        """Load images and labels for training, validation and test."""
         size = self.sizes
         if self.scale == "smoke":
             assert size.train is not None
@@ -177,7 +177,7 @@ class ConditionalGanTask(Task):
         ]
 
     def _notes(self, train: int, validation: int, test: int, floor: float) -> Iterator[str]:
-        """What differs from the public example and the paper, and what is not known of it."""
+        """List what differs from the public example and the paper, or is unknown."""
         yield (
             f"{train:,} images to train on, {validation:,} to validate and {test:,} to test; the "
             "public example trains on all 70,000 and measures nothing"
@@ -215,7 +215,7 @@ class ConditionalGanTask(Task):
         return as_floats(split.images[indices]), split.labels[indices]
 
     def players(self, model: nn.Module) -> list[Player]:
-        """The discriminator first; the generator then meets one that has just learnt."""
+        """The discriminator first, so that the generator meets one that has just been updated."""
         assert isinstance(model, ConditionalGan)
         return [
             Player("discriminator", model.discriminator, self.loss),
@@ -223,7 +223,7 @@ class ConditionalGanTask(Task):
         ]
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        """Of the discriminator: to tell as many made images (1) from real ones (0)."""
+        """The discriminator's loss: tell generated images (1) from as many real ones (0)."""
         assert isinstance(model, ConditionalGan)
         real, labels = batch
         with torch.no_grad():
@@ -234,7 +234,7 @@ class ConditionalGanTask(Task):
         return binary_cross_entropy_with_logits(logits, truth)
 
     def _generator_loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        """Of the generator: to have new images of those classes taken for real."""
+        """The generator's loss: have new images of those classes classified as real."""
         assert isinstance(model, ConditionalGan)
         _, labels = batch
         logits = model.discriminator(model.sample(labels), labels)
@@ -243,8 +243,8 @@ class ConditionalGanTask(Task):
     def evaluate(self, model: nn.Module, split: Split) -> Mapping[str, float]:
         assert isinstance(model, ConditionalGan)
         assert split.features is not None
-        # Drawn anew: with the very classes of the split, batch for batch, two batches would be more
-        # alike than independent ones are, and KID less than zero for perfect images.
+        # Draw classes again: with those of the split, batch by batch, two batches would be more
+        # alike than independent ones, and KID below zero for perfect images.
         labels = split.labels[torch.randint(len(split.labels), split.labels.shape)]
         pieces = torch.split(labels.to(device_of(model)), PIECE)
         features = split.network.features(torch.cat([model.sample(piece) for piece in pieces]))
@@ -261,7 +261,7 @@ class ConditionalGanTask(Task):
         return metrics
 
     def warning(self, metrics: Mapping[str, float]) -> str:
-        """Whether the generator has collapsed."""
+        """Say whether the generator has collapsed."""
         ratio = metrics["spread"]
         if ratio >= COLLAPSED:
             return ""
@@ -278,7 +278,7 @@ class ConditionalGanTask(Task):
 
 
 def resize(images: Tensor, side: int) -> Tensor:
-    """Images ``(N, 1, 28, 28)`` in bytes as they are, or framed in 32×32 and shrunk to 16×16.
+    """Pad ``uint8`` images ``(N, 1, 28, 28)`` to 32×32 and shrink them to 16×16, or return them.
 
     >>> resize(torch.full((1, 1, 28, 28), 200, dtype=torch.uint8), 16)[0, 0, 1, :3]
     tensor([  0, 200, 200], dtype=torch.uint8)
@@ -290,9 +290,9 @@ def resize(images: Tensor, side: int) -> Tensor:
 
 
 def feature_spread(features: Tensor, labels: Tensor) -> float:
-    """The variance of features within a class, summed over features, in the mean over classes.
+    """Compute the variance of features within a class, summed over features, averaged over classes.
 
-    Classes of fewer than two have none and are left out.
+    Classes of fewer than two samples are left out.
 
     >>> feature_spread(torch.tensor([[1.0], [3.0], [7.0], [7.0]]), torch.tensor([0, 0, 1, 1]))
     1.0

@@ -1,6 +1,6 @@
-"""What tells the data files of a task from others: a digest of their names and contents.
+"""The digest of a task's data files, from their names and contents: part of the key of its runs.
 
-Equal data have equal ones wherever they lie. Files are read once: the digest is kept in the cache
+Equal data have equal digests in any folder. Files are read once: the digest is cached
 (``BADM_CACHE``) until the size or a date of one of them changes.
 """
 
@@ -28,18 +28,18 @@ from badm.bench.files import cache_folder, os_error_reason, write_atomically
 from badm.bench.task import Task
 from badm.bench.tasks.error_context import task_errors
 
-# Dates of files go in steps: one that was changed just now may be changed again without a trace.
+# File dates are coarse: a file changed just now may change again without getting a new date.
 SETTLED_SECONDS = 2.0
 
-Row = tuple[str, str, int, int, int, int]  # name, path, size, inode, dates of content and of status
+Row = tuple[str, str, int, int, int, int]  # name, path, size, inode, mtime, ctime
 
 
-# Where the process was when a task was first asked: its code may go elsewhere with ``os.chdir``.
+# Working directory when a task was first asked: its code may call ``os.chdir``.
 _asked_from: WeakKeyDictionary[Task, Path] = WeakKeyDictionary()
 
 
 def identity(task: Task) -> str:
-    """Of the files a task reads, as far as it states them; nothing if there are none.
+    """Compute the digest of the files a task states that it reads; ``""`` if there are none.
 
     >>> from badm.bench.tasks.digits import Digits
     >>> identity(Digits())
@@ -77,7 +77,7 @@ def missing_data(task: Task) -> str:
 
 
 def dataset_identity(name: str) -> str:
-    """Of the files of a dataset of the catalogue; nothing if some are missing.
+    """Compute the digest of the files of a dataset; ``""`` if some are missing.
 
     >>> dataset_identity("digits")
     ''
@@ -86,13 +86,13 @@ def dataset_identity(name: str) -> str:
 
 
 class _Unusable(ValueError):
-    """A file that cannot be had; the message says which and why."""
+    """A data file cannot be used; the message says which and why."""
 
 
 def _of_dataset(name: str) -> list[tuple[str, Path]]:
-    """The files of a dataset, by their names in the data folder."""
+    """List the files of a dataset with their names in the data folder."""
     dataset = _dataset(name)
-    if shortages(dataset):  # the task will say how to get it
+    if shortages(dataset):  # ``missing_data`` reports it
         return []
     found = (name for files in required_files(dataset) for name in files.found(root()))
     return [(name, root() / name) for name in found]
@@ -110,7 +110,7 @@ def _identity(files: Sequence[tuple[str, Path]]) -> str:
 
 
 def _stated(stated: Sequence[str | Path], task: Task) -> Iterator[tuple[str, Path]]:
-    """The files themselves and those in folders, by names without the way to them."""
+    """Yield files, and those in folders, with names that do not depend on where they are."""
     if isinstance(stated, (str, bytes)) or not isinstance(stated, Sequence):
         raise _Unusable(
             f"data_files must be a tuple or list of paths, got {stated!r}; one path is (path,)"
@@ -119,7 +119,7 @@ def _stated(stated: Sequence[str | Path], task: Task) -> Iterator[tuple[str, Pat
         if not isinstance(entry, (str, Path)) or not str(entry):
             raise _Unusable(f"data_files must be paths, got {entry!r}")
         path = _asked_from.setdefault(task, Path.cwd()) / entry
-        if not os.path.isdir(path):  # false for whatever cannot be asked
+        if not os.path.isdir(path):  # false also if it cannot be read
             yield path.name, path
             continue
         inside = _inside(path)
@@ -129,24 +129,24 @@ def _stated(stated: Sequence[str | Path], task: Task) -> Iterator[tuple[str, Pat
 
 
 def _inside(folder: Path) -> list[tuple[str, Path]]:
-    """All files in a folder, links followed, by names that begin with that of the folder."""
+    """List all files in a folder, following links, with names that begin with the folder's."""
     found: list[tuple[str, Path]] = []
     todo: list[tuple[str, Path, list[str]]] = [(folder.absolute().name, folder, [])]
     while todo:
         name, place, around = todo.pop()
         real = os.path.realpath(place)
-        if real in around:  # a link to a folder around it
+        if real in around:  # a link to one of its parents
             continue
         try:
             entries = sorted(place.iterdir())
         except OSError as error:
             raise _unusable(place, error) from None
         for entry in entries:
-            called = f"{name}/{entry.name}"
+            child = f"{name}/{entry.name}"
             if os.path.isdir(entry):
-                todo.append((called, entry, [*around, real]))
+                todo.append((child, entry, [*around, real]))
             else:
-                found.append((called, entry))
+                found.append((child, entry))
     return found
 
 
@@ -156,7 +156,7 @@ def _row(name: str, path: Path) -> Row:
     except (OSError, ValueError) as error:
         raise _unusable(path, error) from None
     if not stat.S_ISREG(about.st_mode):
-        raise _Unusable(f"{path} is to be a data file, and is neither a file nor a folder")
+        raise _Unusable(f"data_files names {path}, which is neither a file nor a folder")
     where = os.path.abspath(path)
     return name, where, about.st_size, about.st_ino, about.st_mtime_ns, about.st_ctime_ns
 
@@ -173,7 +173,7 @@ def _digest(rows: tuple[Row, ...]) -> str:
 
 @lru_cache(maxsize=64)
 def _kept(rows: tuple[Row, ...]) -> str:
-    """From the cache, or read and put there."""
+    """Return the digest from the cache, or compute it and cache it."""
     key = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:32]
     file = cache_folder() / f"data-{key}.txt"
     try:
@@ -187,7 +187,7 @@ def _kept(rows: tuple[Row, ...]) -> str:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, digest.encode())
     except OSError:
-        pass  # to be read again is all that comes of it
+        pass  # it will be computed again
     return digest
 
 

@@ -1,4 +1,4 @@
-"""``ddim-flowers``: photographs of flowers out of noise, by a diffusion model.
+"""``ddim-flowers``: photographs of flowers from noise, by a diffusion model.
 
 ``ddim-flowers-32`` has images of 32×32 pixels at cpu scale instead of 16×16, and fewer steps.
 """
@@ -25,15 +25,15 @@ from badm.bench.tasks.scores import kid
 from badm.bench.tasks.scores.image_grids import sample_grid
 from badm.bench.tasks.scores.kid import FeatureNetwork
 
-EPOCH = 511  # steps that the public example calls one: each training image five times
-EPOCHS = 50  # what it recommends at least
-SHOW_STEPS = 20  # from noise to an image to look at
+EPOCH = 511  # steps per epoch of the public example, which has each training image five times
+EPOCHS = 50  # the least it recommends
+SHOW_STEPS = 20  # diffusion steps of the samples in a report
 SHOWN = 32
-# Of KID over the classifier's features at cpu scale: what good methods come to in half the steps.
-# An untrained model has 1.8, and one that has just begun to learn ten times as much.
+# KID over the classifier's features that good methods reach in half the steps at cpu scale. An
+# untrained model has 1.8, and one that has just begun to learn ten times as much.
 TARGET = 0.8
 SMOKE_CLASSES = 4
-PIECE = 64  # images that go through the network at once
+PIECE = 64  # images generated at once
 PAPER = Paper(
     lr=1e-3,
     rho=600,
@@ -47,13 +47,13 @@ PAPER = Paper(
 
 @dataclass(frozen=True)
 class Size:
-    """Of one scale: images, network and run, and over how many images in how many steps KID is."""
+    """Sizes at one scale: images, network, run, and images and diffusion steps for KID."""
 
     side: int
     widths: tuple[int, ...]
     steps: int
     evaluate_every: int
-    scored: int | None  # None: as many as a split has
+    scored: int | None  # images for KID; None: as many as a split has
     kid_steps: int
 
 
@@ -72,7 +72,7 @@ SIZES: dict[Scale, Size] = {
 
 
 class ScoredSplit(NamedTuple):
-    """Images (N, 3, side, side) in bytes to judge by, their features, and what these are had by."""
+    """Real images (N, 3, side, side), ``uint8``, their features, and the network of these."""
 
     images: Tensor
     features: Tensor
@@ -80,9 +80,9 @@ class ScoredSplit(NamedTuple):
 
 
 class DdimFlowers(Task):
-    """The noise in photographs of flowers, judged by the KID of what is made out of noise.
+    """Predict the noise in photographs of flowers; scored by the KID of generated images.
 
-    Reported as well: KID in dB, as the paper plots it, and the mean absolute error of the noise.
+    Also reported: KID in dB, as the paper plots it, and the mean absolute error of the noise.
     """
 
     name = "ddim-flowers"
@@ -124,7 +124,7 @@ class DdimFlowers(Task):
         train, *held_out = map(_channels_first, parts)
         network = kid.feature_network(train, parts[0].labels, classes)
         validation, test = (self._scored_split(images, network) for images in held_out)
-        # What real images come to that were not judged by: nothing made can be expected to do more.
+        # The KID of other real images: generated ones cannot be expected to do better.
         floor = kid.kid(validation.features, network.features(train[: len(validation.images)]))
         whole = len(train) - len(train) % self.batch_size
         notes = (*self._notes(whole, floor, *map(len, parts)), network.note)
@@ -137,7 +137,7 @@ class DdimFlowers(Task):
     def _notes(
         self, whole: int, floor: float, train: int, validation: int, test: int
     ) -> Iterator[str]:
-        """What differs from the public example."""
+        """List what differs from the public example."""
         if self.scale != "smoke":
             yield (
                 f"{train:,} images to train on, four fifths of each official part of the set, all "
@@ -174,14 +174,14 @@ class DdimFlowers(Task):
 
     @property
     def warm_up(self) -> bool:
-        """Whether running averages have to forget their start early."""
+        """Whether running averages start with a low decay, as short runs need."""
         return self.scale != "paper"
 
     def model(self, splits: Splits) -> nn.Module:
         return Diffusion(as_floats(splits.train), self.sizes.widths, warm_up=self.warm_up)
 
     def players(self, model: nn.Module) -> list[Player]:
-        """The network alone: its averaged copy follows it and is not trained."""
+        """The network alone; its averaged copy is not trained."""
         assert isinstance(model, Diffusion)
         return [Player("model", model.network, self.loss)]
 
@@ -215,7 +215,7 @@ class DdimFlowers(Task):
 
 
 class DdimFlowers32(DdimFlowers):
-    """At cpu scale the images have four times as many pixels, and there is time for fewer steps.
+    """At cpu scale, images of four times as many pixels and fewer steps.
 
     >>> DdimFlowers32().sizes.side, DdimFlowers32("paper").sizes.side
     (32, 64)
@@ -226,7 +226,7 @@ class DdimFlowers32(DdimFlowers):
         **SIZES,
         "cpu": replace(SIZES["cpu"], side=32, steps=400, evaluate_every=80),
     }
-    cpu_target = None  # that of the other is over the features of another classifier
+    cpu_target = None  # the target of 16×16 is for the features of another classifier
 
 
 TASKS = {task.name: task for task in (DdimFlowers, DdimFlowers32)}

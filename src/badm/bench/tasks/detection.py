@@ -1,4 +1,4 @@
-"""``detection`` and ``detection-scaled``: where the airplane is, by a vision transformer.
+"""``detection`` and ``detection-scaled``: the box around an airplane, by a vision transformer.
 
 Pixels go from 0 to 255 in the first, as in the public example, and from 0 to 1 in the second.
 """
@@ -24,12 +24,12 @@ from badm.bench.tasks.scores.prediction import predict
 
 SIDE, SMOKE_SIDE = 224, 32
 HEAD = (2048, 1024, 512, 64, 32)
-# Narrow where it costs: with the whole width a step of the spectral methods takes fifteen times as
-# long as its gradient, and with a quarter of it one of the kronecker metric still four times.
+# Narrow where it is expensive: at full width a step of the spectral methods takes fifteen times as
+# long as its gradient, and at a quarter of it the kronecker metric still takes four times.
 CPU_HEAD = (128, 64, 64, 64, 32)
-FIRST = 10  # the images of the test split that the public example looks at
+FIRST = 10  # test images that the public example evaluates
 METRICS = ("iou", "loss", "explained", "iou_pixels", "iou_first_ten")
-PIECE = 64  # images that are evaluated at once
+PIECE = 64  # images evaluated at once
 SHOWN = 12
 PAPER = Paper(
     lr=1e-3,
@@ -44,18 +44,18 @@ PAPER = Paper(
 
 
 class Split(NamedTuple):
-    """Images (N, side, side, 3) in bytes, and their boxes (N, 4) in parts of width and height."""
+    """Images (N, side, side, 3), ``uint8``, and boxes (N, 4) in fractions of width and height."""
 
     images: Tensor
     boxes: Tensor
 
 
 class Detection(Task):
-    """A box around the airplane of each image, judged by its mean IoU with the true one.
+    """Predict the box around the airplane in each image; scored by mean IoU with the true one.
 
-    Reported as well: the loss, which is the mean squared error of the four coordinates; the part of
-    their variance that is explained, 0 for a model that gives out one box whatever it sees; and the
-    IoU as the public example counts it, in whole pixels, over all images and over the first ten.
+    Also reported: the loss, which is the mean squared error of the four coordinates; the fraction
+    of their variance that is explained, 0 for a model that always returns the same box; and the IoU
+    as the public example counts it, in whole pixels, over all images and over the first ten.
     """
 
     name = "detection"
@@ -64,11 +64,11 @@ class Detection(Task):
     score = Score("iou")
     batch_size = 32
     sub_batch_size = 8
-    # What tuned methods come to in 6 to 16 epochs. One box for all images has 0.89, and hardly any
-    # method comes to more than that: airplanes are in the middle of their photographs.
+    # What tuned methods reach in 6 to 16 epochs. One box for all images has 0.89, and hardly any
+    # method exceeds that: airplanes are in the middle of their photographs.
     target = 0.85
     paper = PAPER
-    pixels = 1.0  # what they are multiplied with
+    pixels = 1.0  # factor of pixel values
 
     def __init__(self, scale: Scale = "cpu") -> None:
         super().__init__(scale)
@@ -88,8 +88,8 @@ class Detection(Task):
                 Split(*airplanes.synthetic_airplanes(count, self.side, seed=seed))
                 for seed, count in enumerate((256, 64, 64))
             )
-            told = _constant(train, validation, test)
-            return Splits(train, validation, test, synthetic=True, notes=(told,))
+            note = _constant(train, validation, test)
+            return Splits(train, validation, test, synthetic=True, notes=(note,))
         found = airplanes.read(path(self.dataset_name))
         # The last fifth tests, and of the rest the last tenth validates, as in the example.
         rest = int(0.8 * len(found))
@@ -144,7 +144,7 @@ class Detection(Task):
         images, boxes = to_device(splits.validation, "cpu")
         found = _predict(model, images)
         mean = iou(found, boxes).mean().item()
-        # From all over the split: neighbours are often of one series.
+        # Spread over the split: successive images are often of one series.
         some = torch.arange(SHOWN) * len(images) // SHOWN
         heading = f"{SHOWN} of {len(images)} images; mean IoU of all {mean:.3f}"
         picture = draw_boxes(images[some], boxes[some], found[some], heading)
@@ -152,7 +152,7 @@ class Detection(Task):
 
 
 class DetectionScaled(Detection):
-    """Pixels from 0 to 1: less delicate for steps that gradients are not scaled for."""
+    """Pixels from 0 to 1, which makes unscaled gradient steps less sensitive."""
 
     name = "detection-scaled"
     description = f"{Detection.description}, pixels from 0 to 1"
@@ -165,7 +165,7 @@ def _predict(model: nn.Module, images: Tensor) -> Tensor:
 
 
 def _constant(train: Split, validation: Split, test: Split) -> str:
-    """What a model is worth that does not look at images."""
+    """Say what a model scores that ignores the images."""
     mean = train.boxes.mean(0)
     of_validation, of_test = (iou(mean, split.boxes).mean() for split in (validation, test))
     return (

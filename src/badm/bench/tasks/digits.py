@@ -36,7 +36,7 @@ class Digits(Task):
         pixels, labels = load_digits(return_X_y=True)
         x = torch.tensor(pixels, dtype=torch.float32) / 16
         y = torch.tensor(labels, dtype=torch.long)
-        # The set is in the order of its writers: shuffled once, so that all splits have all hands.
+        # The dataset is sorted by writer: shuffle once, so that every split has all writers.
         order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
         test, validation, train = order.tensor_split((TEST, TEST + VALIDATION))
         return Splits(

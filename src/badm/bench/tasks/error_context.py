@@ -17,12 +17,12 @@ from badm.processes.signals import raised_by_signal
 
 @contextmanager
 def task_errors(task: Task, what: str) -> Iterator[None]:
-    """Turn whatever the code of a task raises into a ``TaskError`` that says where."""
+    """Turn whatever the code of a task raises into a ``TaskError`` that names the line."""
     try:
         yield
     except TaskError:
         raise
-    except MissingData as error:  # nobody's fault, and the message says what to do
+    except MissingData as error:  # not an error of the task, and the message says what to do
         raise TaskError(f"task {task.name}: {error}") from None
     except BaseException as error:  # sys.exit() too: it would end the command without a result
         if raised_by_signal(error):
@@ -34,7 +34,7 @@ def task_errors(task: Task, what: str) -> Iterator[None]:
 
 
 def _source_files(task: Task) -> set[str]:
-    """Where the class of a task and those it is made from are written."""
+    """List the source files of a task's class and its base classes."""
     classes = [c for c in type(task).__mro__ if c is not Task]
     members = [unwrap(f) for c in classes for f in vars(c).values() if callable(f)]
     return {f.__code__.co_filename for f in members if isinstance(f, FunctionType)}
@@ -54,7 +54,7 @@ def method_errors() -> Iterator[None]:
 
 
 def described(error: BaseException) -> str:
-    """Its kind, and what it says if it says anything.
+    """Return the type of an error and its message, if it has one.
 
     >>> described(KeyError("colour")), described(SystemExit())
     ("KeyError: 'colour'", 'SystemExit')

@@ -1,8 +1,8 @@
-"""``image-<set>``: the classes of images of six sets, by a small convolutional network.
+"""``image-<set>``: classification of images of six datasets, by a small convolutional network.
 
 ``image-cifar10-tutorial`` has the network of the public example, without the last pooling that the
-paper describes; ``image-flowers-augmented`` changes the training images by chance and has dropout,
-like the second version of its public example. Augmentation is off everywhere else.
+paper describes; ``image-flowers-augmented`` has random augmentation and dropout, like the
+second version of its public example. Augmentation is off everywhere else.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from badm.bench.tasks.image_splits import CPU_TRAIN, DATASETS, Split, duplicate_
 from badm.bench.tasks.scores.prediction import predict
 
 EPOCHS = 20  # at the paper's scale; it states none, and its public examples have 10 and 15
-PIECE = 128  # images that are evaluated at once: the fastest on a CPU
+PIECE = 128  # images evaluated at once: the fastest on a CPU
 SHOWN = 32
 DROPOUT = 0.2  # of the augmented variant
 
@@ -37,11 +37,11 @@ class Network:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Of one set: what it is, its networks, its budget at cpu scale, and targets."""
+    """A dataset, its networks, its budget at cpu scale, and targets."""
 
     title: str
     classes: int
-    train: int  # images to train on if the whole set is there
+    train: int  # images to train on if the whole dataset is there
     steps: int
     evaluate_every: int
     target: float
@@ -52,7 +52,7 @@ class ImageSet:
 
 SMOKE = Network(32, (8, 16, 16))
 # At cpu scale the target is what good methods reach in about half of the steps; at the paper's it
-# is a bit less than what Adam reaches in the paper, where that is a figure of a test split.
+# is slightly below the paper's score of Adam, if that was measured on a test split.
 IMAGE_SETS = {
     "cifar10": ImageSet(
         "CIFAR-10, photographs",
@@ -136,7 +136,7 @@ IMAGE_SETS = {
 
 
 class ImageClassification(Task):
-    """One set; at ``smoke`` scale made-up images of as many classes.
+    """Classify one dataset; at ``smoke`` scale, synthetic images of as many classes.
 
     >>> task = ImageClassification("cifar10", "smoke")
     >>> task.name, task.data().synthetic
@@ -166,7 +166,7 @@ class ImageClassification(Task):
             self.description += ", the last without pooling"
         if augmented:
             self.name += "-augmented"
-            self.description += ", images changed by chance"
+            self.description += ", random augmentation"
         self.paper = stated.paper(scores=last_pool and not augmented)
         self.batch_size, self.sub_batch_size = stated.batch_size, stated.sub_batch_size
         self.steps, self.evaluate_every = about.steps, about.evaluate_every
@@ -179,7 +179,7 @@ class ImageClassification(Task):
             self.steps, self.evaluate_every = EPOCHS * epoch, epoch
             self.target = about.paper_target
         elif self.batch_size > PIECE:
-            # Equal for this network, and on a CPU faster: smaller pieces stay in its caches.
+            # The same result for this network, and faster: small chunks stay in the CPU's caches.
             self.gradients = "sub-batches"
 
     def data(self) -> Splits:
@@ -207,7 +207,7 @@ class ImageClassification(Task):
         return Split(made.pixels, torch.arange(count), made.labels, names)
 
     def _notes(self) -> Iterator[str]:
-        """What differs from the paper or is not known of it."""
+        """List what differs from the paper or is unknown."""
         side, full = self.network.side, IMAGE_SETS[self.images].paper.side
         if side != full:
             yield f"Images of {side}×{side} pixels at this scale, of {full}×{full} in the paper."
@@ -251,7 +251,7 @@ class ImageClassification(Task):
         from badm.bench.tasks.scores.image_grids import classified_grid
 
         split: Split = splits.validation
-        # From all over the split, as it may have one class after the other.
+        # Spread over the split, which may be sorted by class.
         count = min(SHOWN, len(split))
         some = torch.arange(count) * len(split) // count
         guesses = self._logits(model, split, some).argmax(1)

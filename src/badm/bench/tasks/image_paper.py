@@ -1,4 +1,4 @@
-"""What the paper states of image classification: its settings and its table of accuracies."""
+"""What the paper states for image classification: its settings and its table of accuracies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class StatedSettings:
-    """Of one set: batch and sub-batch size, penalties, and accuracies in the order of METHODS."""
+    """For one dataset: batch and sub-batch size, penalties, accuracies in the order of METHODS."""
 
     batch_size: int
     sub_batch_size: int
@@ -26,7 +26,7 @@ class StatedSettings:
     note: str = ""
 
     def paper(self, *, scores: bool = True) -> Paper:
-        """As a comparison takes it; a variant that the paper does not have has no figures.
+        """Return it as a :class:`Paper`; a variant that the paper does not have has no scores.
 
         >>> STATED["cifar10"].paper().scores["adam"]
         0.7043

@@ -1,4 +1,4 @@
-"""Which images are for training, validation and test: the same for every seed."""
+"""Splits of image datasets into training, validation and test, the same for every seed."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from badm.bench.data.camelyon import Patches
 from badm.bench.data.images import Images, ImageSet
 from badm.bench.task import Scale
 
-VALIDATION = 0.15  # of the images for training
-TEST = 0.2  # of all, where the publisher has no test split
-# At cpu scale, so that it is the same whether the whole set is there or its first images only.
+VALIDATION = 0.15  # fraction of the training images
+TEST = 0.2  # fraction of all, if the publisher has no test split
+# At cpu scale: the same whether the whole dataset is there or only its first images.
 CPU_TRAIN, CPU_TEST = 6_000, 1_500
 CPU_OF_EACH_WEED = 250
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Some rows of a set of images; pixels stay ``uint8``, and where they are, until picked."""
+    """Rows of an image dataset; pixels stay ``uint8``, and on disk, until they are indexed."""
 
     pixels: Tensor | Patches
     rows: Tensor
-    labels: Tensor  # of the rows
+    labels: Tensor  # one per row
     classes: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def pick(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Images and labels of some of them."""
+        """Return images and labels of some rows."""
         return self.pixels[self.rows[indices]], self.labels[indices]
 
 
@@ -42,12 +42,12 @@ Three = tuple[Split, Split, Split]
 
 
 def load(name: str, scale: Scale, side: int) -> Three:
-    """Training, validation and test split of a set, with images of ``side × side``."""
+    """Load training, validation and test split of a dataset, with images of ``side × side``."""
     return LOADERS[name](scale, side)
 
 
 def hold_out(labels: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """Part the images of each class by chance, always alike: those kept and those held out.
+    """Split the images of each class at random, always in the same way; return kept, held out.
 
     >>> kept, held = hold_out(torch.tensor([0] * 20 + [1] * 10), 0.2)
     >>> len(kept), (held < 20).sum().item(), (held >= 20).sum().item()
@@ -63,7 +63,7 @@ def hold_out(labels: Tensor, share: float) -> tuple[Tensor, Tensor]:
 
 
 def duplicate_notes(train: Split, validation: Split, test: Split) -> Iterator[str]:
-    """What a reader should know of images that are there twice, pixel for pixel."""
+    """Describe images that occur more than once, pixel for pixel."""
     if isinstance(train.pixels, Patches):
         return
     digests = [_digests(split) for split in (train, validation, test)]
@@ -92,7 +92,7 @@ def _digests(split: Split) -> list[bytes]:
 
 
 def _parted(classes: tuple[str, ...], train: Images, test: Images) -> Three:
-    """The publisher's test split, and a part of the training images for validation."""
+    """Use the publisher's test split, and hold out training images for validation."""
     kept, held = hold_out(train.labels, VALIDATION)
     return (
         Split(train.pixels, kept, train.labels[kept], classes),
@@ -102,7 +102,7 @@ def _parted(classes: tuple[str, ...], train: Images, test: Images) -> Three:
 
 
 def _of_one(classes: tuple[str, ...], found: Images) -> Three:
-    """A test split of our own first, as the publisher has none."""
+    """Hold out a test split first, because the publisher has none."""
     rest, test = hold_out(found.labels, TEST)
     kept, held = hold_out(found.labels[rest], VALIDATION)
     train, validation, tested = (
@@ -152,7 +152,7 @@ def _camelyon(scale: Scale, side: int) -> Three:
     return train, validation, test
 
 
-# Where the images are, by what a task calls them.
+# Dataset by the name that tasks have for it.
 DATASETS = {
     "cifar10": "cifar10",
     "svhn": "svhn",

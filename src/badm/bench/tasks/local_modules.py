@@ -1,7 +1,7 @@
-"""The modules that a task in a file imports from its own folder.
+"""Modules that a task's file imports from its own folder.
 
-They are part of the task: what they hold is part of its version, and every version has modules of
-its own, whatever else of the same name this process has imported from there or from other folders.
+They are part of the task: their contents are part of its version, and every version gets modules of
+its own, even if this process has imported others of the same name from this or other folders.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from importlib.machinery import (
 from pathlib import Path
 from types import ModuleType
 
-PREFIX = "badm_task_"  # of the names of modules that are task files
-OURS = "badm"  # never a neighbour, not even of a task that lies beside it
+PREFIX = "badm_task_"  # of the module names of task files
+OURS = "badm"  # never a local module, not even of a task beside it
 
 
 class LocalModules:
-    """The neighbours of a task as they are now; the import statements tell which there are.
+    """The local modules of a task as they are now, found from its import statements.
 
-    Those of functions count as well. What is imported in other ways is noticed when the task is.
+    Imports inside functions count as well. Dynamic imports are noticed when the file is executed.
     """
 
     def __init__(self, file: Path, content: bytes) -> None:
@@ -46,7 +46,7 @@ class LocalModules:
         self.version = self._version()
 
     def _read(self, content: bytes) -> None:
-        """Read what a module imports, and what that imports, and so on."""
+        """Read what a module imports, recursively."""
         todo = [(content, "")]
         while todo:
             for name in _imported(*todo.pop()):
@@ -65,24 +65,24 @@ class LocalModules:
         return hashlib.sha256(json.dumps([own, *sorted(parts)]).encode()).hexdigest()[:12]
 
     def settle(self) -> None:
-        """Count what was imported in ways that no statement shows into the version."""
+        """Include dynamically imported modules in the version."""
         self.version = self._version()
 
     def unchanged(self) -> bool:
-        """Whether everything is as it was read."""
+        """Whether all files are as they were read."""
         return all(_content(Path(path)) == source for path, source in self.sources.items())
 
     @contextmanager
     def importable(self) -> Iterator[None]:
-        """Let imports find these neighbours, as they were read; afterwards all is as before."""
-        aside = _remove_modules({str(self.folder), *FOLDERS})
+        """Let imports find these modules, as they were read, until the context ends."""
+        removed = _remove_modules({str(self.folder), *FOLDERS})
         sys.modules.update(self.modules)
         folder, finder = str(self.folder), _Finder(self.folder, self.sources)
         others = [place for place in sys.path if place in FOLDERS]
         sys.path[:] = [folder, *(place for place in sys.path if place not in others)]
         places = [i for i, other in enumerate(sys.meta_path) if other is PathFinder]
         sys.meta_path.insert(places[0] if places else len(sys.meta_path), finder)
-        importlib.invalidate_caches()  # which may hold what the folder had a moment ago
+        importlib.invalidate_caches()  # they may be older than the folder's contents
         try:
             yield
         finally:
@@ -91,27 +91,27 @@ class LocalModules:
                 sys.path.remove(folder)
             sys.path += others
             self.modules = _remove_modules({folder})
-            sys.modules.update(aside)
+            sys.modules.update(removed)
 
     def stay_importable(self) -> None:
-        """Let functions that are called outside of a run import neighbours, as they are then."""
+        """Let functions that are called outside of a run import local modules, as they are then."""
         if str(self.folder) not in sys.path:
             sys.path.append(str(self.folder))
             FOLDERS.add(str(self.folder))
 
 
-FOLDERS: set[str] = set()  # of task files, at the end of ``sys.path``; no task sees another's
+FOLDERS: set[str] = set()  # of task files, at the end of ``sys.path``
 
 
 def _remove_modules(folders: set[str]) -> dict[str, ModuleType]:
-    """Remove all modules that lie in those folders from what Python has imported."""
+    """Remove all modules in those folders from ``sys.modules``."""
     tops = {name for name, module in [*sys.modules.items()] if _within(name, module, folders)}
     names = [name for name in sys.modules if name.partition(".")[0] in tops]
     return {name: sys.modules.pop(name) for name in names}
 
 
 def _within(name: str, module: ModuleType, folders: set[str]) -> bool:
-    """Whether a module lies in one of the folders, and not in an environment inside of one."""
+    """Whether a module is in one of the folders, but not in a virtual environment inside it."""
     if "." in name or name in (OURS, "__main__") or name.startswith(PREFIX):
         return False
     facts = getattr(module, "__dict__", {})
@@ -119,17 +119,17 @@ def _within(name: str, module: ModuleType, folders: set[str]) -> bool:
     return any(isinstance(place, str) and os.path.dirname(place) in folders for place in places)
 
 
-LOADED: dict[str, LocalModules] = {}  # of the task files that were executed, by module
+LOADED: dict[str, LocalModules] = {}  # of executed task files, by module name
 
 
 def local_imports(task: object) -> AbstractContextManager[None]:
-    """A context in which a task in a file finds its neighbours, of the version it was made with."""
-    neighbours = LOADED.get(type(task).__module__)
-    return nullcontext() if neighbours is None else neighbours.importable()
+    """A context in which a task of a file imports local modules of the version it was made with."""
+    modules = LOADED.get(type(task).__module__)
+    return nullcontext() if modules is None else modules.importable()
 
 
 class _Finder(MetaPathFinder):
-    """Finds modules in a folder, without what Python remembers of it."""
+    """Finds modules in a folder, without Python's cache of its contents."""
 
     def __init__(self, folder: Path, sources: dict[str, bytes]) -> None:
         self.folder, self.sources = folder, sources
@@ -156,14 +156,14 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module from what was read of it, or reads it and takes note."""
+    """Loads a module from the contents read before, or reads and records them."""
 
     def __init__(self, name: str, path: str, sources: dict[str, bytes]) -> None:
         super().__init__(name, path)
         self.sources = sources
 
     def path_stats(self, path: str) -> Mapping[str, float]:
-        # So that no bytecode is read or written: that of another version may have the same date.
+        # So that no bytecode is used: that of another version may have the same date.
         raise OSError
 
     def get_data(self, path: str) -> bytes:
@@ -173,11 +173,11 @@ class _Loader(SourceFileLoader):
 
 
 def _imported(content: bytes, package: str) -> Iterator[str]:
-    """The full names of all that the code of a module imports, or may: ``from a import b``."""
+    """Yield the full names that a module imports or may import: ``from a import b``."""
     try:
         tree = ast.parse(content)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return  # whoever imports it is told
+        return  # importing it will raise
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -194,7 +194,7 @@ def _imported(content: bytes, package: str) -> Iterator[str]:
 
 
 def _base(package: str, level: int) -> str | None:
-    """What the dots of a relative import stand for."""
+    """Resolve the dots of a relative import."""
     parts = package.split(".") if package else []
     if level == 0:
         return ""
@@ -202,7 +202,7 @@ def _base(package: str, level: int) -> str | None:
 
 
 def _files(folder: Path, name: str) -> Iterator[tuple[Path, str]]:
-    """The files in a folder that an import of that name executes, each with its package."""
+    """Yield the files in a folder that an import of that name executes, with their packages."""
     parts, place = name.split("."), folder
     if parts[0] == OURS:
         return
@@ -224,5 +224,5 @@ def _files(folder: Path, name: str) -> Iterator[tuple[Path, str]]:
 def _content(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
-    except OSError:  # whoever imports it is told
+    except OSError:  # importing it will raise
         return None

@@ -1,17 +1,17 @@
-"""``mlm-pretrain`` and ``mlm-finetune``: hidden words guessed, then reviews judged.
+"""``mlm-pretrain`` and ``mlm-finetune``: masked words predicted, then reviews classified.
 
-As in the public example, the loss of pre-training is the **sum** over hidden words, these are drawn
-once, and positions are fixed waves. Variants change one of the three: ``mlm-pretrain-mean``,
-``mlm-pretrain-dynamic`` (words are hidden anew in every batch) and ``mlm-pretrain-positions``
-(learned). The sum changes what a plain gradient step does and leaves Adam's as good as it is.
+As in the public example, the loss of pre-training is the **sum** over masked words, these are drawn
+once, and positions are fixed sinusoids. Variants change one of the three: ``mlm-pretrain-mean``,
+``mlm-pretrain-dynamic`` (other words are masked in every batch) and ``mlm-pretrain-positions``
+(learned). The sum scales plain gradient steps and hardly changes Adam's.
 
 ``mlm-finetune`` starts from the encoder of ``mlm-pretrain`` and trains all of it.
-``mlm-finetune-frozen`` trains the new layers alone, and ``mlm-finetune-thawed`` goes on from there
-with all layers, which together are the two stages of the example.
+``mlm-finetune-frozen`` trains the new layers alone, and ``mlm-finetune-thawed`` continues with all
+layers; together they are the two stages of the example.
 
 ``mlm-pretrain-example`` and ``mlm-finetune-example`` are both stages at the learning rate of the
-example, ten times the paper's: where runs are short, the paper's comes to the frequencies of words
-and no further.
+example, ten times the paper's: in short runs, the paper's only learns the frequencies of
+words.
 """
 
 from __future__ import annotations
@@ -41,8 +41,12 @@ from badm.bench.tasks.review_splits import ReviewSplits
 from badm.bench.tasks.scores.reviews import evenly_spaced, format_reviews, predict, review_metrics
 
 KEPT = '"[]'  # punctuation that stays with its word, as in the example
-HIDDEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # of all words; of these [mask], of these any word
-PIECE = 32  # reviews whose hidden words are guessed at once
+HIDDEN, MASKED, RANDOM = (
+    0.15,
+    0.8,
+    0.1,
+)  # fraction of words masked; of these [mask], of these a random word
+PIECE = 32  # reviews evaluated at once
 BLANKS = (
     "This is the worst [mask] I have ever seen.",
     "The acting was [mask] and I fell asleep.",
@@ -71,7 +75,7 @@ FINE_TUNING = Paper(
 
 @dataclass(frozen=True)
 class Size:
-    """Of the vocabulary, the reviews and the encoder; and how many reviews are held out."""
+    """Sizes of the vocabulary, the reviews, the encoder and the held-out splits."""
 
     words: int
     length: int
@@ -82,14 +86,14 @@ class Size:
 
 SIZES = {
     "smoke": Size(60, 40, 16, 2, 80),
-    # More than 10,000 words: up to there SOAP would take a covariance of all words.
+    # More than 10,000 words: up to that SOAP would compute a covariance of all words.
     "cpu": Size(12_000, 128, 64, 4, 400),
     "paper": Size(30_000, 256, 128, 8, 1_000),
 }
 
 
 class MaskedTexts(NamedTuple):
-    """Reviews (N, length): numbers with words hidden, those that were there, and where."""
+    """Reviews (N, length): ids with words masked, the original ids, and where they are masked."""
 
     numbers: Tensor
     words: Tensor
@@ -97,14 +101,14 @@ class MaskedTexts(NamedTuple):
 
 
 class Split(NamedTuple):
-    """``hidden`` is fixed; batches of the dynamic variant hide the words of theirs anew."""
+    """``hidden`` is fixed; the dynamic variant masks other words in every batch."""
 
     hidden: MaskedTexts
     vocabulary: Vocabulary
 
 
 class Labelled(NamedTuple):
-    """Numbers of words (N, length), and labels (N) that are 1 for bad reviews."""
+    """Ids of words (N, length), and labels (N) that are 1 for negative reviews."""
 
     numbers: Tensor
     labels: Tensor
@@ -112,9 +116,9 @@ class Labelled(NamedTuple):
 
 
 class MlmPretrain(Task):
-    """Judged by the loss for each hidden word of held-out reviews; lower is better.
+    """Scored by the loss per masked word of held-out reviews; lower is better.
 
-    Reported as well: the part of hidden words that are guessed.
+    Also reported: the fraction of masked words that are predicted.
 
     >>> split = MlmPretrain("smoke").data().validation
     >>> split.hidden.numbers.shape, len(split.vocabulary)
@@ -123,11 +127,11 @@ class MlmPretrain(Task):
 
     name = "mlm-pretrain"
     dataset_name = review_splits.DATASET
-    description = "IMDB reviews, hidden words guessed by a small transformer; loss summed"
+    description = "IMDB reviews, masked words predicted by a small transformer; loss summed"
     score = Score("loss", best="low")
     batch_size = 32
     sub_batch_size = 8
-    # The example differentiates a loss that it has not reduced.
+    # The example differentiates a loss without reduction, which is its sum.
     reduction: Literal["mean", "sum"] = "sum"
     artifacts_at = (0.1, 0.4, 1.0)
     paper = PAPER
@@ -141,7 +145,7 @@ class MlmPretrain(Task):
         self.steps = {"smoke": 60, "cpu": 700, "paper": 7815}[scale]
         self.evaluate_every = {"smoke": 15, "cpu": 35, "paper": 521}[scale]
         self.target = {"smoke": 3.4, "cpu": 6.75, "paper": 6.0}[scale]
-        if self.reduction == "sum":  # hidden words of a batch
+        if self.reduction == "sum":  # masked words of a batch
             self.terms = {"smoke": 90, "cpu": 500, "paper": 800}[scale]
 
     def data(self) -> Splits:
@@ -186,7 +190,7 @@ class MlmPretrain(Task):
     def loss(self, model: nn.Module, batch: MaskedTexts) -> Tensor:
         numbers, words, places = batch
         total = summed_cross_entropy(model(numbers, places), words[places].long())
-        # No word may be hidden at all, in a small batch of short reviews.
+        # A small batch of short reviews may have no masked word.
         return total if self.reduction == "sum" else total / self.size(batch)
 
     def evaluate(self, model: nn.Module, split: Split) -> Mapping[str, float]:
@@ -207,7 +211,7 @@ class MlmPretrain(Task):
         numbers = vocabulary.encode(BLANKS, encoding_options(self.sizes))
         rows = evenly_spaced(SHOWN, self.samples(split))
         some = MaskedTexts(*(part[rows] for part in split.hidden))
-        # One blank in each review, the first that reads [mask].
+        # One blank per review, the first [mask].
         blank = (some.numbers == vocabulary.mask) & some.places
         first = blank & (blank.cumsum(1) == 1)
         return {
@@ -219,7 +223,7 @@ class MlmPretrain(Task):
 
 
 class MlmPretrainMean(MlmPretrain):
-    """The loss is the mean over hidden words: a plain gradient step is hundreds of times less."""
+    """The loss is the mean over masked words: gradient steps are hundreds of times smaller."""
 
     name = "mlm-pretrain-mean"
     description = "As mlm-pretrain; loss averaged"
@@ -227,10 +231,10 @@ class MlmPretrainMean(MlmPretrain):
 
 
 class MlmPretrainDynamic(MlmPretrain):
-    """Which words are hidden is drawn anew for every batch."""
+    """The masked words are drawn again for every batch."""
 
     name = "mlm-pretrain-dynamic"
-    description = "As mlm-pretrain; other words hidden whenever a review comes"
+    description = "As mlm-pretrain; other words masked in every batch"
     dynamic = True
 
 
@@ -251,7 +255,7 @@ class MlmPretrainExample(MlmPretrain):
 
 
 class MlmFinetune(Task):
-    """Good or bad reviews, judged by accuracy over all reviews of a split."""
+    """Classify reviews as positive or negative; scored by accuracy over a whole split."""
 
     name = "mlm-finetune"
     dataset_name = review_splits.DATASET
@@ -291,7 +295,7 @@ class MlmFinetune(Task):
         return made
 
     def load_pretrained(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-        """The encoder alone; the new layers start anew."""
+        """Load the encoder alone; the new layers keep their initialisation."""
         own = {k: x for k, x in weights.items() if k.startswith("encoder.")}
         encoder = model.get_submodule("encoder")
         encoder.load_state_dict({k.removeprefix("encoder."): x for k, x in own.items()})
@@ -309,7 +313,7 @@ class MlmFinetune(Task):
     def artifacts(self, model: nn.Module, splits: Splits) -> Mapping[str, bytes | str]:
         split: Labelled = splits.validation
         numbers, labels = self.batch(split, evenly_spaced(SHOWN, len(split.labels)))
-        chances = (-predict(model, numbers)).sigmoid().tolist()  # of being good
+        chances = (-predict(model, numbers)).sigmoid().tolist()  # of being positive
         text = format_reviews(numbers, (labels == 0).tolist(), chances, split.vocabulary)
         return {"Validation reviews and what they were taken for": text}
 
@@ -324,7 +328,7 @@ class MlmFinetuneFrozen(MlmFinetune):
 
 
 class MlmFinetuneThawed(MlmFinetune):
-    """All layers, from where the frozen stage has left the new ones."""
+    """Train all layers, starting from those of the frozen stage."""
 
     name = "mlm-finetune-thawed"
     description = "As mlm-finetune; after a stage with the encoder frozen"
@@ -359,7 +363,7 @@ def encoder(vocabulary: Vocabulary, sizes: Size, learned_positions: bool = False
 
 
 def size_notes(sizes: Size) -> Iterator[str]:
-    """What is smaller than in the paper."""
+    """List what is smaller than in the paper."""
     full = SIZES["paper"]
     if sizes != full:
         yield (
@@ -370,7 +374,7 @@ def size_notes(sizes: Size) -> Iterator[str]:
 
 
 def unlabelled(parts: ReviewSplits, held_out: int) -> tuple[Reviews, Reviews, Reviews]:
-    """For pre-training: all texts of all splits, but for some to validate and to test with."""
+    """Collect the texts of all splits for pre-training, and hold out some for evaluation."""
     kept, held = [*parts.train.items], []
     for part in (parts.validation, parts.test):
         out = set(evenly_spaced(held_out, len(part)).tolist())
@@ -380,10 +384,10 @@ def unlabelled(parts: ReviewSplits, held_out: int) -> tuple[Reviews, Reviews, Re
 
 
 def mask_words(words: Tensor, vocabulary: Vocabulary) -> MaskedTexts:
-    """Hide 15 % of the words, by torch's generator.
+    """Mask 15 % of the words, drawn with torch's generator.
 
-    Of those hidden, 80 % read ``[mask]``, 10 % any word and 10 % what they were. Padding, the
-    unknown and the most frequent word, which has the id 2, are never hidden, nor drawn.
+    Of these, 80 % become ``[mask]``, 10 % a random word and 10 % stay as they are. Padding, unknown
+    words and the most frequent word, which has the id 2, are never masked, nor drawn.
     """
     places = (words > FIRST) & (torch.rand(words.shape, device=words.device) < HIDDEN)
     drawn = torch.rand(words.shape, device=words.device)
@@ -402,7 +406,7 @@ def fill_masks(
     vocabulary: Vocabulary,
     words: Tensor | None = None,
 ) -> str:
-    """What a model puts in the places, with probabilities, and what was there if it is known."""
+    """Show a model's predictions for masked places, with probabilities and the true words."""
     logits = model(*to_device((numbers, places), device_of(model)))
     chances, guesses = logits.softmax(1).topk(min(GUESSES, len(vocabulary)))
     shown = []

@@ -1,4 +1,4 @@
-"""``mnist-mlp``, ``fashion-mlp`` and their likes with sigmoids: the perceptrons of dlADMM's paper.
+"""``mnist-mlp``, ``fashion-mlp`` and variants with sigmoids: the perceptrons of dlADMM's paper.
 
 A 784–1000–1000–10 perceptron on pixels from 0 to 1. With ReLU and cross-entropy it is what dlADMM
 was published for; with sigmoids and half the squared distance to one-hot labels it is what
@@ -18,13 +18,13 @@ from badm.bench.task import Scale, Score, Splits, Task
 from badm.bench.tasks.scores.prediction import predict
 
 INPUTS, CLASSES = idx.SIDE**2, 10
-CPU_TRAIN, CPU_TEST = 20_000, 5_000  # the first so many images of each file
+CPU_TRAIN, CPU_TEST = 20_000, 5_000  # the first images of each file
 SMOKE_TRAIN, SMOKE_TEST = 600, 200
 ALL_TRAIN = 60_000
 
 
 class MnistMlp(Task):
-    """A tenth of the training images is held out for validation; the test images are the t10k."""
+    """A perceptron on MNIST; a tenth of the training images is held out for validation."""
 
     name = "mnist-mlp"
     dataset_name = "mnist"
@@ -100,7 +100,7 @@ class FashionMlp(MnistMlp):
 
 
 class MnistMlpSigmoid(MnistMlp):
-    """With sigmoids, and half the squared distance to the one-hot label for a loss."""
+    """With sigmoids, and half the squared distance to the one-hot label as the loss."""
 
     name = "mnist-mlp-sigmoid"
     activation = nn.Sigmoid
@@ -126,7 +126,7 @@ def _splits(
     notes: tuple[str, ...] = (),
 ) -> Splits:
     x, y = _pixels(train), train_labels.long()
-    held_out = len(y) // 10  # the last ones: neither set is in any order
+    held_out = len(y) // 10  # the last ones: neither dataset is sorted
     return Splits(
         train=(x[:-held_out], y[:-held_out]),
         validation=(x[-held_out:], y[-held_out:]),

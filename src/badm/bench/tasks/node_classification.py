@@ -1,9 +1,9 @@
-"""``node-<graph>-<network>``: the classes of the nodes of six graphs, by five networks.
+"""``node-<graph>-<network>``: classification of the nodes of six graphs, by five networks.
 
 ``dnn`` and ``gnn`` are those of the Keras example that the paper follows, ``mlp`` is the plain
-perceptron that the paper describes and dlADMM can train. ``gnn-degree`` weighs an edge by the
-number of those into its node instead of by that of all edges, ``gnn-sender`` computes a message
-once for each node instead of once for each edge.
+perceptron that the paper describes and dlADMM can train. ``gnn-degree`` weights an edge by the
+in-degree of its node instead of the number of all edges, ``gnn-sender`` computes a message once per
+node instead of once per edge.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ NETWORKS = {
     "dnn": "five blocks of BatchNorm, dropout and dense layers",
     "gnn": "graph network",
     "mlp": "F–32–32–C perceptron",
-    "gnn-degree": "graph network, edges weighed by degree",
-    "gnn-sender": "graph network, one message a sender",
+    "gnn-degree": "graph network, edges weighted by degree",
+    "gnn-sender": "graph network, one message per sender",
 }
-# What makes the graph networks fit the cpu scale: one message a sender on graphs of many edges,
-# and on those of many features besides coins of the first layer that some nodes share.
+# What makes the graph networks fit the cpu scale: one message per sender on graphs of many edges,
+# and on those of many features also dropout masks of the first layer that nodes share.
 MANY_EDGES, MANY_FEATURES, MASKS = ("pubmed", "physics", "cs", "computers"), ("physics", "cs"), 4096
 EPOCHS = 300  # of the Keras example
 TRAIN = {  # nodes to train on: half of Cora, 70 % of the others, less 15 % for validation
@@ -47,8 +47,8 @@ TRAIN = {  # nodes to train on: half of Cora, 70 % of the others, less 15 % for 
     "cs": 10_908,
     "computers": 8_182,
 }
-# Steps at cpu scale and how often to look at the validation split: for networks that see a batch
-# (dnn, mlp), and for those that see the whole graph in every step (gnn).
+# Steps at cpu scale and steps between evaluations: for networks that see a batch (dnn, mlp), and
+# for those that see the whole graph in every step (gnn).
 CPU = {
     "cora": ((3000, 10), (1000, 10)),
     "citeseer": ((1200, 4), (600, 8)),
@@ -57,13 +57,13 @@ CPU = {
     "cs": ((1320, 22), (220, 10)),
     "computers": ((2400, 16), (800, 20)),
 }
-# The target is a part of what Adam reaches in the paper: nearly all of it where the budget allows,
-# less for graph networks that have a few epochs only.
+# The target is a fraction of what Adam reaches in the paper: nearly all of it where the budget
+# allows, less for graph networks that have only a few epochs.
 PART, PART_OF_SHORT_RUNS = 0.97, 0.9
 
 
 class NodeClassification(Task):
-    """One network on one graph; at ``smoke`` scale on a synthetic graph.
+    """Classify the nodes of one graph with one network; at ``smoke`` scale of a synthetic graph.
 
     >>> task = NodeClassification("cora", "gnn", "smoke")
     >>> task.name, task.data().synthetic
@@ -87,13 +87,13 @@ class NodeClassification(Task):
         self.by_sender = network == "gnn-sender" or (cut and graph in MANY_EDGES)
         self.masks = MASKS if cut and graph in MANY_FEATURES else None
         self.steps, self.evaluate_every = self._budget()
-        # Keras's averages take some 500 steps to forget where they started from: a shorter run
-        # would be judged by what it never was. Here they look back over a tenth of it at most.
+        # Keras's BatchNorm averages take some 500 steps to forget their initial values: a shorter
+        # run would be evaluated with those. Here they cover at most a tenth of the run.
         self.averaging = 0.01 if scale == "paper" else max(0.01, 10 / self.steps)
         self.target = self._target()
 
     def _budget(self) -> tuple[int, int]:
-        """Steps, and how many between two looks at the validation split."""
+        """Return the steps and the steps between evaluations."""
         if self.scale == "smoke":
             return 60, 10
         if self.scale == "cpu":
@@ -103,7 +103,7 @@ class NodeClassification(Task):
 
     def _target(self) -> float:
         if self.scale == "smoke":
-            return 0.6  # of four classes
+            return 0.6  # there are four classes
         kind = self.network.partition("-")[0]
         short = kind == "gnn" and self.scale == "cpu" and self.graph in MANY_EDGES
         adam = STATED[self.graph].paper(kind).scores["adam"]
@@ -119,7 +119,7 @@ class NodeClassification(Task):
         return Splits(train, validation, test, synthetic, tuple(self._notes()))
 
     def _notes(self) -> Iterator[str]:
-        """What differs from the Keras example or is not known of the paper."""
+        """List what differs from the Keras example or is unknown of the paper."""
         if self.scale == "smoke":
             yield "A made-up citation graph of 300 nodes."
         elif self.graph == "cora":
@@ -182,7 +182,7 @@ class NodeClassification(Task):
         return self._inputs(split, split.indices), split.labels
 
     def _inputs(self, split: Nodes, indices: Tensor) -> Tensor:
-        """What a model takes: a perceptron dense rows, the others nodes, as they have the rows."""
+        """Return what a model takes: dense rows for a perceptron, node indices for the others."""
         from badm.bench.models.feed_forward import dense_rows
 
         return dense_rows(split.graph.features, indices) if self.network == "mlp" else indices

@@ -1,4 +1,4 @@
-"""What the paper states of node classification: its settings and its Table 1."""
+"""What the paper states for node classification: its settings and its Table 1."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ NOTE = (
 
 @dataclass(frozen=True)
 class StatedSettings:
-    """Of one graph: batch and sub-batch size, penalties, and accuracies in the order of METHODS."""
+    """For one graph: batch and sub-batch size, penalties, accuracies in the order of METHODS."""
 
     batch_size: int
     sub_batch_size: int
     rho: float
     sigma: float
     dnn: tuple[float, ...]
-    gnn: tuple[float | None, ...]  # dlADMM has none
+    gnn: tuple[float | None, ...]  # none for dlADMM
 
     def paper(self, network: str) -> Paper:
-        """As a comparison takes it. The plain perceptron is the DNN as the paper describes it.
+        """Return it as a :class:`Paper`. The plain perceptron is the DNN as the paper describes it.
 
         >>> STATED["cora"].paper("gnn").scores["adam"]
         0.7842

@@ -1,4 +1,4 @@
-"""Which nodes of a graph are for training, validation and test."""
+"""Splits of the nodes of a graph into training, validation and test."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 if TYPE_CHECKING:
     from badm.bench.data.graphs import Graph
 
-TEST, VALIDATION = 0.3, 0.15  # of all nodes, and of those that are not for the test
+TEST, VALIDATION = 0.3, 0.15  # fraction of all nodes, and of those not in the test split
 SEED = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """A split: some nodes of a graph, which all splits share."""
+    """A split: some nodes of a graph, which is shared by all splits."""
 
     graph: Graph
     indices: Tensor
@@ -30,7 +30,7 @@ def nodes(graph: Graph, indices: Tensor) -> Nodes:
 
 
 def half_of_each_class(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each class every node is for training with probability ½, as in the Keras example.
+    """Take every node for training with probability ½, class by class, as in the Keras example.
 
     >>> [len(part) for part in half_of_each_class(torch.arange(1000) % 3)]
     [418, 74, 508]
@@ -45,7 +45,7 @@ def half_of_each_class(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def seventy_thirty(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Thirty per cent for the test, rounded up as scikit-learn does.
+    """Hold out 30 % for the test, rounded up as scikit-learn does.
 
     >>> [len(part) for part in seventy_thirty(torch.zeros(3312))]
     [1970, 348, 994]
@@ -56,6 +56,6 @@ def seventy_thirty(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _with_validation(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The last 15 % of the training rows, as Keras takes them."""
+    """Hold out the last 15 % of the training rows, as Keras does."""
     count = int(len(train) * (1 - VALIDATION))
     return train[:count], train[count:], test

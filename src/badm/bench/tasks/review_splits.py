@@ -1,4 +1,4 @@
-"""Which reviews are for training, validation and test: the same for every seed."""
+"""Splits of the reviews into training, validation and test, the same for every seed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from badm.bench.task import Scale
 from badm.bench.tasks.data_identity import dataset_identity
 
 DATASET = "imdb"
-VALIDATION = 0.2  # of the reviews for training
-# Of each class at cpu scale, so that it is the same whether the whole set is there or part of it.
+VALIDATION = 0.2  # fraction of the training reviews
+# Per class at cpu scale: the same whether the whole dataset is there or part of it.
 CPU_TRAIN, CPU_TEST = 5_000, 2_500
 
 
 @dataclass(frozen=True)
 class ReviewSplits:
-    """The reviews of each split, and what a reader should know of them."""
+    """The reviews of each split, and notes for readers of the results."""
 
     train: Reviews
     validation: Reviews
@@ -31,7 +31,7 @@ class ReviewSplits:
 
 
 def load(scale: Scale) -> ReviewSplits:
-    """The splits at a scale; at ``smoke`` scale the reviews are made up.
+    """Load the splits at a scale; at ``smoke`` scale the reviews are synthetic.
 
     >>> splits = load("smoke")
     >>> len(splits.train), len(splits.validation), len(splits.test), splits.synthetic
@@ -51,7 +51,7 @@ def load(scale: Scale) -> ReviewSplits:
 
 def split_reviews(train: Reviews, test: Reviews) -> ReviewSplits:
     """Hold out the last fifth of the reviews for training, in the example's order."""
-    # numpy's old generator, seeded with 1337, is what the example shuffles its files with.
+    # The example shuffles its files with numpy's legacy generator, seeded with 1337.
     order = np.random.RandomState(1337).permutation(len(train)).tolist()
     first = len(train) - int(VALIDATION * len(train))
     kept, held = train.pick(order[:first]), train.pick(order[first:])
@@ -59,7 +59,7 @@ def split_reviews(train: Reviews, test: Reviews) -> ReviewSplits:
 
 
 def _notes(train: Reviews, validation: Reviews, test: Reviews) -> list[str]:
-    said = [
+    notes = [
         f"{len(train):,} reviews to train on, {len(validation):,} to validate and {len(test):,} to "
         "test."
     ]
@@ -70,11 +70,11 @@ def _notes(train: Reviews, validation: Reviews, test: Reviews) -> list[str]:
     ):
         known = split.count_shared(others)
         if known:
-            said.append(f"{known} of {len(split):,} {name} reviews are also among {which}.")
-    return said
+            notes.append(f"{known} of {len(split):,} {name} reviews are also among {which}.")
+    return notes
 
 
 @lru_cache(maxsize=1)
 def _read(folder: Path, identity: str) -> dict[str, Reviews]:
-    """The set, read once in a process for all tasks as long as its files are the same."""
+    """Read the dataset, once per process for all tasks, while its files stay the same."""
     return reviews.read(folder)

@@ -1,4 +1,4 @@
-"""``text-imdb``: is a film review good or bad, by a convolutional network trained from scratch."""
+"""``text-imdb``: sentiment of film reviews, by a convolutional network trained from scratch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PAPER = Paper(
 
 @dataclass(frozen=True)
 class Size:
-    """Of the vocabulary, the reviews and the layers."""
+    """Sizes of the vocabulary, the reviews and the layers."""
 
     words: int
     length: int
@@ -45,7 +45,7 @@ SIZES = {"smoke": Size(60, 60, 16), "cpu": Size(20_000, 384, 64), "paper": Size(
 
 
 class Split(NamedTuple):
-    """Numbers of words (N, length), labels (N) that are 1 for good reviews, and the words."""
+    """Ids of words (N, length), labels (N) that are 1 for positive reviews, and the vocabulary."""
 
     numbers: Tensor
     labels: Tensor
@@ -53,7 +53,7 @@ class Split(NamedTuple):
 
 
 class TextClassification(Task):
-    """Judged by accuracy over all reviews of a split; the loss is reported as well.
+    """Scored by accuracy over all reviews of a split; the loss is reported too.
 
     >>> task = TextClassification("smoke")
     >>> task.data().train.numbers.shape
@@ -66,7 +66,7 @@ class TextClassification(Task):
     score = Score("accuracy", percent=True)
     batch_size = 32
     sub_batch_size = 8
-    order = "fixed"  # the example keeps its batches after the first pass
+    order = "fixed"  # the example reuses the batches of the first epoch
     artifacts_at = (0.1, 0.4, 1.0)
     paper = PAPER
 

@@ -1,1 +1,1 @@
-"""Scores that tasks share, and pictures of what a model does."""
+"""Scores that tasks share, and images and texts for reports."""

@@ -1,4 +1,4 @@
-"""Boxes ``x1, y1, x2, y2`` in parts of an image: how well two agree, and a picture of them."""
+"""Boxes ``x1, y1, x2, y2`` in fractions of an image: their IoU, and an image of them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ LINES: dict[str, dict[str, Any]] = {
     "predicted": {"color": "#00e5ff", "linestyle": "--"},
 }
 COLUMNS = 4
-INCHES, GAP = 1.9, 0.12  # of an image, and to the next one
-CAPTION, HEADING = 0.3, 0.36  # the room for text
-DOTS = 100  # for each inch
+INCHES, GAP = 1.9, 0.12  # size of an image, and space between two
+CAPTION, HEADING = 0.3, 0.36  # inches for text
+DOTS = 100  # per inch
 
 
 def iou(a: Tensor, b: Tensor) -> Tensor:
-    """The intersection over the union of each pair of boxes (..., 4), in double precision.
+    """Compute the intersection over union of each pair of boxes (..., 4), in double precision.
 
-    A box that ends before it begins is empty, and two empty boxes have nothing in common.
+    A box whose end is before its start is empty, and the IoU of two empty boxes is 0.
 
     >>> truth = torch.tensor([0.0, 0.0, 2.0, 2.0])
     >>> iou(torch.tensor([[0.0, 0.0, 2.0, 2.0], [1.0, 0.0, 3.0, 2.0], [2.0, 0.0, 0.0, 2.0]]), truth)
@@ -35,9 +35,9 @@ def iou(a: Tensor, b: Tensor) -> Tensor:
 
 
 def pixel_iou(a: Tensor, b: Tensor, side: int) -> Tensor:
-    """The same of whole pixels, as the public example counts them on a square image.
+    """Compute the IoU in whole pixels, as the public example does on a square image.
 
-    Corners are cut down to whole pixels, and the last pixel belongs to the box.
+    Corners are rounded down to pixels, and the last pixel belongs to the box.
 
     >>> half = torch.tensor([0.0, 0.0, 0.5, 1.0])
     >>> pixel_iou(half, torch.tensor([0.0, 0.0, 0.99, 1.0]), 10)  # 6 of 10 columns
@@ -52,7 +52,7 @@ def _area(start: Tensor, end: Tensor) -> Tensor:
 
 
 def draw_boxes(images: Tensor, truths: Tensor, predictions: Tensor, heading: str = "") -> bytes:
-    """A PNG picture of images ``(N, height, width, 3)`` with both boxes and their IoU.
+    """Draw images ``(N, height, width, 3)`` with both boxes and their IoU, as PNG.
 
     >>> box = torch.tensor([[0.2, 0.2, 0.8, 0.8]])
     >>> draw_boxes(torch.zeros(1, 8, 8, 3, dtype=torch.uint8), box, box)[1:4]
@@ -68,7 +68,9 @@ def draw_boxes(images: Tensor, truths: Tensor, predictions: Tensor, heading: str
     figure = Figure(figsize=size, facecolor="white")
     FigureCanvasAgg(figure)
     figure.text(0.01, 1 - HEADING / 2 / size[1], heading, va="center", fontsize=10)
-    outline = [withStroke(linewidth=2.8, foreground="black", alpha=0.75)]  # for any background
+    outline = [
+        withStroke(linewidth=2.8, foreground="black", alpha=0.75)
+    ]  # visible on any background
     looks = {
         name: {**line, "linewidth": 1.6, "path_effects": outline} for name, line in LINES.items()
     }
@@ -96,7 +98,7 @@ def draw_boxes(images: Tensor, truths: Tensor, predictions: Tensor, heading: str
     drawn = zip(images, truths.tolist(), predictions.tolist(), scores, strict=True)
     for place, (image, truth, prediction, score) in enumerate(drawn):
         axes = figure.add_subplot(grid[divmod(place, COLUMNS)])
-        # A box of which the model is far from sure may lie outside: the image stays in view.
+        # A predicted box may lie outside the image, which stays in view.
         axes.imshow(image.numpy(), extent=(0, 1, 1, 0), interpolation="nearest")
         axes.set(xlim=(0, 1), ylim=(1, 0), xticks=[], yticks=[])
         for box, look in zip((truth, prediction), looks.values(), strict=True):

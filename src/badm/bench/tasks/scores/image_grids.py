@@ -1,4 +1,4 @@
-"""Pictures of what a model does, as PNG: the same bytes for the same images."""
+"""Grids of images as PNG: the same bytes for the same images."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch.nn.functional import interpolate
 
 RIGHT, WRONG = "#1a7f37", "#c62828"
 COLUMNS = 8
-DOTS = 110  # for each inch, of 72 points
-TILE, FRAME, GAP = 134, 3, 16  # dots: of an image with its frame, of that, and to the next one
-CAPTION, HEADING = 46, 38  # dots: the room for text below an image and at the top
-POINTS = 8  # of a letter
-SAMPLE, MARGIN = 64, 2  # dots: of a sample at least if it can be, and to the next one
+DOTS = 110  # per inch
+TILE, FRAME, GAP = 134, 3, 16  # dots: image with its frame, frame, space between two
+CAPTION, HEADING = 46, 38  # dots for text below an image and at the top
+POINTS = 8  # font size
+SAMPLE, MARGIN = 64, 2  # dots: least size of a sample, space between two
 
 
 def classified_grid(
     images: Tensor, truths: Sequence[str], guesses: Sequence[str], columns: int = COLUMNS
 ) -> bytes:
-    """A grid of images ``(N, side, side, 3)`` with what they are and what they were taken for.
+    """Draw a grid of images ``(N, side, side, 3)`` with their classes and predictions.
 
-    Right ones have their class below, in green; wrong ones the guess as well, in red.
+    Correct ones have their class below, in green; wrong ones the prediction as well, in red.
 
     >>> images = torch.zeros(2, 4, 4, 3, dtype=torch.uint8)
     >>> classified_grid(images, ["cat", "cat"], ["cat", "dog"])[1:4]
@@ -41,7 +41,7 @@ def classified_grid(
     figure.text(
         GAP / width, 1 - HEADING / 2 / height, f"{right} of {len(images)} right", va="center"
     )
-    # All images in one, and drawn as it is: a hundred axes would take a second.
+    # All images as one array, drawn at once: a hundred axes would take a second.
     sheet = torch.ones(height, width, 3)
     for place, (tile, truth, guess) in enumerate(zip(_tiles(images), truths, guesses, strict=True)):
         row, column = divmod(place, columns)
@@ -58,7 +58,7 @@ def classified_grid(
             fontsize=POINTS,
             ha="center",
             va="top",
-            parse_math=False,  # a dollar in a name is a dollar
+            parse_math=False,  # a dollar sign in a name is no formula
         )
     figure.figimage(sheet.numpy())
     file = io.BytesIO()
@@ -67,7 +67,7 @@ def classified_grid(
 
 
 def sample_grid(images: Tensor, columns: int = COLUMNS) -> bytes:
-    """A sheet of made-up images ``(N, channels, side, side)`` from 0 to 1, each pixel a square.
+    """Draw a grid of samples ``(N, channels, side, side)`` from 0 to 1, each pixel a square.
 
     >>> sample_grid(torch.zeros(3, 1, 4, 4))[1:4]
     b'PNG'
@@ -81,7 +81,7 @@ def sample_grid(images: Tensor, columns: int = COLUMNS) -> bytes:
     columns, step = min(columns, count), zoom * side + MARGIN
     rows = -(-count // columns)
     sheet = torch.ones(rows * step - MARGIN, columns * step - MARGIN, 3)
-    # A model that diverges may make NaN while its weights are numbers yet: black, and no error.
+    # A diverging model may make NaN while its weights are still finite: draw those pixels black.
     pixels = images.cpu().float().nan_to_num(0.0).clamp(0, 1)
     large = interpolate(pixels, scale_factor=zoom, mode="nearest")
     for place, tile in enumerate(large.expand(-1, 3, -1, -1).permute(0, 2, 3, 1)):
@@ -100,7 +100,7 @@ def _require_images(images: Tensor, wanted: str, fits: bool) -> None:
 
 
 def _tiles(images: Tensor) -> Tensor:
-    """Images as large as the inside of a frame: pixels stay visible, what is too large shrinks."""
+    """Resize images to the inside of a frame, enlarging without smoothing."""
     x, inside = images.permute(0, 3, 1, 2).float() / 255, TILE - 2 * FRAME
     mode = "area" if images.shape[1] > inside else "nearest"
     return interpolate(x, size=(inside, inside), mode=mode).permute(0, 2, 3, 1)

@@ -1,4 +1,4 @@
-"""KID, the kernel inception distance: how far made images are from real ones.
+"""KID, the kernel inception distance between generated and real images.
 
 It is the unbiased estimate of the squared maximum mean discrepancy between the features of both,
 with the kernel (x·y/d + 1)³. Features are those of Inception-V3 where ``BADM_INCEPTION`` names a
@@ -28,17 +28,16 @@ __all__ = ["FeatureNetwork", "feature_network", "kid", "label", "version"]
 
 VARIABLE = "BADM_INCEPTION"
 INCEPTION_LABEL = "KID"
-BATCH = 64  # of the public example
+BATCH = 64  # as in the public example
 
 
 def kid(real: Tensor, fake: Tensor, batch_size: int = BATCH) -> float:
-    """The distance of two sets of features ``(N, d)`` and ``(M, d)``: lower is better.
+    """Compute the KID of features ``(N, d)`` and ``(M, d)``: lower is better.
 
-    As in the public example, the mean over pairs of batches of 64, one of each set, in the order
-    given; a last batch that is not whole is left out, and so is what one set has more than the
-    other. Sets of fewer features are one batch each. The estimate is unbiased: for two sets of the
-    same distribution it is zero in the mean, so it can be a little less. Features that are not
-    finite give NaN.
+    As in the public example, it is the mean over pairs of batches of 64, one of each set, in the
+    given order; an incomplete last batch and the surplus of the larger set are left out. Smaller
+    sets are one batch each. The estimate is unbiased: for samples of the same distribution its mean
+    is zero, so it can be slightly negative. Features that are not finite give NaN.
 
     >>> real = torch.tensor([[1.0], [0.0]])
     >>> kid(real, torch.tensor([[0.0], [1.0]]))  # k(1, 0) + k(0, 1) - half the sum of all four
@@ -58,7 +57,7 @@ def kid(real: Tensor, fake: Tensor, batch_size: int = BATCH) -> float:
     if not (real.isfinite().all() and fake.isfinite().all()):
         return math.nan
     size = min(batch_size, count)
-    # In double: cubes of single precision would leave half of its digits after the difference.
+    # In double precision: the difference of cubes would lose half the digits of single precision.
     # On the CPU: not every device has it.
     pairs = zip(*(torch.split(x.cpu().double(), size) for x in (real, fake)), strict=False)
     whole = [(r, f) for r, f in pairs if len(r) == len(f) == size]
@@ -66,7 +65,7 @@ def kid(real: Tensor, fake: Tensor, batch_size: int = BATCH) -> float:
 
 
 def label() -> str:
-    """What the distance is called with the features that :func:`feature_network` would give.
+    """Return the name of the score with the features that :func:`feature_network` has.
 
     >>> from unittest.mock import patch
     >>> with patch.dict(os.environ, BADM_INCEPTION=""):
@@ -77,25 +76,24 @@ def label() -> str:
 
 
 def version() -> str:
-    """Of the features: part of a task's version, so that no run is taken for one with others."""
+    """Return the version of the features: part of a task's version, so that runs are not mixed."""
     file = _inception_file()
     if file is None:
         return f"classifier-{hashlib.sha256(repr(features.RECIPE).encode()).hexdigest()[:8]}"
     try:
         stat = file.stat()
-    except OSError:  # the error belongs where the file is read
+    except OSError:  # reading the file will raise
         return "inception"
     return f"inception-{_content(file, stat.st_size, stat.st_mtime_ns)}"
 
 
 def feature_network(images: Tensor, labels: Tensor, classes: int) -> FeatureNetwork:
-    """Inception-V3 if there are weights, otherwise a classifier of those images.
+    """Load Inception-V3 if there are weights, otherwise a classifier of those images.
 
-    Images are ``(N, C, H, W)``, in bytes or from 0 to 1; labels go from 0 to ``classes - 1``. The
-    classifier is trained once and then kept in the cache (``BADM_CACHE``). Global generators stay
-    as they are.
+    Images are ``(N, C, H, W)``, ``uint8`` or from 0 to 1; labels go from 0 to ``classes - 1``. The
+    classifier is trained once and then cached (``BADM_CACHE``). Global generators are not changed.
     """
-    with torch.random.fork_rng(devices=[]):  # a network draws its weights before it reads others
+    with torch.random.fork_rng(devices=[]):  # a network draws weights before it loads others
         file = _inception_file()
         if file is not None:
             from badm.bench.models.inception import InceptionFeatures
@@ -105,7 +103,7 @@ def feature_network(images: Tensor, labels: Tensor, classes: int) -> FeatureNetw
 
 
 def _classifier(images: Tensor, labels: Tensor, classes: int) -> ClassifierFeatures:
-    """From the cache, or trained."""
+    """Load the classifier from the cache, or train it."""
     if images.ndim != 4 or len(labels) != len(images) or len(images) < 2:
         raise ValueError(
             "images must be (N, C, H, W), two at least, with a label each, got "
@@ -120,17 +118,17 @@ def _classifier(images: Tensor, labels: Tensor, classes: int) -> ClassifierFeatu
         kept.parent.mkdir(parents=True, exist_ok=True)
         files.save_tensors(kept, network.state_dict())
     except (OSError, errors.StoreError):
-        pass  # to be trained again is all that comes of it
+        pass  # it will be trained again
     return network
 
 
 def _batch_kid(real: Tensor, fake: Tensor) -> float:
-    """Of two batches of one size."""
+    """Compute the KID of two batches of equal size."""
     from torchmetrics.image.kid import KernelInceptionDistance
 
-    # A sub-set of all features is all of them in another order, which torchmetrics draws.
+    # The subset has all features, in an order that torchmetrics draws.
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
-        warnings.simplefilter("ignore", UserWarning)  # that features are kept in memory
+        warnings.simplefilter("ignore", UserWarning)  # about features kept in memory
         torch.default_generator.manual_seed(0)
         metric = KernelInceptionDistance(nn.Identity(), subsets=1, subset_size=len(real))
         metric.set_dtype(torch.float64)
@@ -141,19 +139,19 @@ def _batch_kid(real: Tensor, fake: Tensor) -> float:
 
 
 def _inception_file() -> Path | None:
-    """The only place that looks at the variable."""
+    """The only place that reads ``BADM_INCEPTION``."""
     named = os.environ.get(VARIABLE)
     return Path(named).expanduser() if named else None
 
 
 @lru_cache(maxsize=4)
 def _content(file: Path, size: int, modified: int) -> str:
-    """The checksum of a file, read anew when its size or date has changed."""
+    """Compute the checksum of a file, again only if its size or date has changed."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
 
 def _key(images: Tensor, labels: Tensor, classes: int) -> str:
-    """Of all that the classifier depends on."""
+    """Hash everything that the classifier depends on."""
     about = [features.RECIPE, torch.__version__, classes, str(images.dtype), [*images.shape]]
     digest = hashlib.sha256(json.dumps(about).encode())
     for tensor in (images, labels.long()):
@@ -162,10 +160,10 @@ def _key(images: Tensor, labels: Tensor, classes: int) -> str:
 
 
 def _load(kept: Path, channels: int, classes: int) -> ClassifierFeatures | None:
-    """What is in the cache, if it is there and whole."""
+    """Load from the cache, or return ``None`` if the file is missing or damaged."""
     network = ClassifierFeatures(channels, classes)
     try:
         network.load_state_dict(files.load_tensors(kept))
-    except Exception:  # not there, damaged, or of another kind: whatever torch makes of that
+    except Exception:  # torch raises errors of many types for damaged files
         return None
     return network.eval().requires_grad_(False)

@@ -1,4 +1,4 @@
-"""Reviews judged good or bad: what a model gives out for many, how well, and a few to read."""
+"""Classified reviews: predictions of a model, their metrics, and a few to read."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from badm.bench.data.text_encoding import PAD, Vocabulary
 from badm.bench.tasks.scores import prediction
 
-PIECE = 64  # reviews that are judged at once
+PIECE = 64  # reviews evaluated at once
 SHOWN_WORDS = 40
 
 
 def predict(model: nn.Module, numbers: Tensor) -> Tensor:
-    """Logits of many reviews, from the numbers of their words."""
+    """Compute the logits of reviews from the ids of their words."""
     return prediction.predict(model, torch.split(numbers, PIECE))
 
 
 def review_metrics(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Accuracy and loss, for labels of 0 and 1.
+    """Compute accuracy and loss, for labels of 0 and 1.
 
     >>> review_metrics(torch.tensor([2.0, -1.0, 3.0]), torch.tensor([1.0, 0.0, 0.0]))["accuracy"]
     0.6666666666666666
@@ -37,7 +37,7 @@ def review_metrics(logits: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def evenly_spaced(count: int, among: int) -> Tensor:
-    """So many rows from all over a split, which may have one class after the other.
+    """Choose rows spread over a split, which may be sorted by class.
 
     >>> evenly_spaced(3, 10).tolist()
     [0, 3, 6]
@@ -49,7 +49,7 @@ def evenly_spaced(count: int, among: int) -> Tensor:
 def format_reviews(
     numbers: Tensor, good: Sequence[bool], chances: Sequence[float], vocabulary: Vocabulary
 ) -> str:
-    """The beginnings of reviews, what they are and the chance that a model gives to each.
+    """Format the beginnings of reviews, their labels and a model's probability for each.
 
     >>> vocabulary = Vocabulary((b"a", b"bore"))
     >>> print(format_reviews(torch.tensor([[2, 3, 0]]), [False], [0.75], vocabulary))
