@@ -1,4 +1,4 @@
-"""The ``badm`` command: one file of ``badm.commands`` for each command, put together here."""
+"""The ``badm`` command, assembled from one file of ``badm.commands`` for each command."""
 
 from __future__ import annotations
 

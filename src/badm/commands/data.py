@@ -61,7 +61,7 @@ def list_datasets(as_json: AsJson = False) -> None:
         _print_json(rows)
         return
     out = console()
-    wide = out.width >= 120  # else names and sizes would be squeezed by what JSON tells too
+    wide = out.width >= 120  # else names and sizes would be squeezed; JSON has the rest
     table = Table(title=f"Datasets in {root()}", title_justify="left", box=None, pad_edge=False)
     table.add_column("name", no_wrap=True)
     table.add_column("what", ratio=2)

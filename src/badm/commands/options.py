@@ -129,13 +129,13 @@ def check_outputs(paths: list[Path]) -> list[Path]:
     return paths
 
 
-def parse_settings(pairs: list[str], method: Method) -> Setting:
+def parse_settings(assignments: list[str], method: Method) -> Setting:
     """``["lr=0.01", "nesterov=true"]`` as a full setting of the method."""
     given: Setting = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
         if not (name and equals and text):
-            raise typer.BadParameter(f"must be name=value, got {pair!r}", param_hint="--set")
+            raise typer.BadParameter(f"must be name=value, got {assignment!r}", param_hint="--set")
         if name in given:
             raise typer.BadParameter(
                 f"must have every name once, got {name} more than once", param_hint="--set"

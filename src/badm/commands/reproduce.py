@@ -53,7 +53,7 @@ def reproduce(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Make the tables and figures of the paper anew, in its settings, beside its own numbers.
+    """Make the tables and figures of the paper again, in its settings, beside its own numbers.
 
     Each part becomes a Markdown file with tables and notes, a JSON file with all numbers, and a
     folder of figures. Finished runs are kept and not repeated; after Ctrl-C or a kill, run the same

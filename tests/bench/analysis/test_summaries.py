@@ -257,7 +257,7 @@ def test_notes_tell_what_makes_a_comparison_worth_less(
     assert summarise(record, store).notes == [
         "The comparison was interrupted: some runs are missing.",
         "sgd on toy: 1 of 3 trials failed.",
-        "adam on toy: no trial finished, so that its final runs have the setting of the first.",
+        "adam on toy: no trial finished, so its final runs use the setting of the first.",
         "Not all runs were made with the same versions of the packages.",
     ]
 

@@ -156,7 +156,7 @@ def test_for_a_sum_methods_that_step_as_the_gradient_does_search_lower(
 
 def test_a_comparison_with_other_threads_reuses_nothing(copy: Path) -> None:
     two = ComparisonRunner(replace(PLAN, threads=2), RunStore(copy))
-    for pair in two.pairs:
+    for pair in two.methods_on_tasks:
         job = pair.next_job()
         assert job is not None
         assert job.config.threads == 2
@@ -333,7 +333,7 @@ def test_trials_are_counted_at_the_end_as_well(copy: Path, monkeypatch: pytest.M
 
     def forget_one(self: ComparisonRunner, *arguments: Any) -> None:
         whole(self, *arguments)
-        del self.pairs[1].entry.tried[0]
+        del self.methods_on_tasks[1].entry.tried[0]
 
     monkeypatch.setattr(ComparisonRunner, "_run_all", forget_one)
     with pytest.raises(ProtocolError, match=r"adam on quick has the trials \[1, 2\].*must have 3"):
@@ -360,7 +360,7 @@ def test_who_waits_for_the_trials_of_another_process_says_so(
     study = f"sqlite:///{tmp_path / 'study.db'}"
     plan = replace(PLAN, methods=("sgd",), trials=1, reference="sgd")
     other = ComparisonRunner(plan, RunStore(tmp_path / "other"), study)
-    assert other.pairs[0].next_job() is not None
+    assert other.methods_on_tasks[0].next_job() is not None
     said = []
 
     def say(message: str) -> None:
@@ -371,6 +371,6 @@ def test_who_waits_for_the_trials_of_another_process_says_so(
     with pytest.raises(KeyboardInterrupt):
         ComparisonRunner(plan, store, study, say).run(Here(store))
     assert said == [
-        "waiting for trial 0 of sgd on quick, at work in other processes; a trial is taken over "
-        "when its machine has been silent for 45 seconds"
+        "waiting for trial 0 of sgd on quick, running in other processes; a trial is taken over "
+        "if its machine gives no sign of life for 45 seconds"
     ]

@@ -343,7 +343,7 @@ def test_axes_switch_between_steps_and_seconds_linear_and_logarithmic(
     assert layout("xaxis.title.text") == "steps"
     target = page.js("return document.querySelector('#curves-chart .chart').layout.shapes[0].y0")
     assert target == 95
-    page.choose("#figure", "losses:model")
+    page.choose("#metric", "losses:model")
     assert (layout("yaxis.title.text"), layout("yaxis.type")) == ("training loss", "log")
     assert page.js("return document.querySelector('#curves-chart .chart').layout.shapes") is None
 
@@ -370,14 +370,14 @@ def test_another_task_changes_everything_that_belongs_to_a_task(page: Page) -> N
     page.choose("#task", "cgan-mnist")
     assert page.one("#results-heading").text == "Results on cgan-mnist"
     assert page.one("#table button[data-key='test']").text.startswith("test kid")
-    figures = [option.text for option in page.all("#figure option")]
-    assert figures == [
+    metrics = [option.text for option in page.all("#metric option")]
+    assert metrics == [
         "validation kid",
         "validation entropy",
         "training loss of the generator",
         "training loss of the discriminator",
     ]
-    page.choose("#figure", "losses:generator")
+    page.choose("#metric", "losses:generator")
     assert not page.one("#y-axis [value='log']").is_enabled(), "it has negative values"
     pictures = page.all("#artifacts img")
     assert len(pictures) == 22  # of eleven methods at two moments

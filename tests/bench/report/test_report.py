@@ -141,7 +141,7 @@ def test_facts_say_that_data_are_synthetic() -> None:
     assert dict(comparison_facts(base))["data"] == "partly synthetic"
     assert dict(comparison_facts(replace(base, tasks=[DIGITS])))["data"] == "real"
     assert dict(comparison_facts(replace(base, tasks=[MLM])))["data"] == "synthetic"
-    assert dict(comparison_facts(replace(base, trials=0)))["trials"] == "none, settings as stated"
+    assert dict(comparison_facts(replace(base, trials=0)))["trials"] == "none, stated settings"
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_a_part_goes_on_without_the_tasks_whose_data_are_missing(
     for measured, other in (cells(markdown, "A")[name] for name in ("sgd", "adam")):
         assert " %" in measured
         assert other == "*not measured* / –"
-    assert "- BBBP (bbbp) is not measured: its data were not there." in markdown
+    assert "- BBBP (bbbp) is not measured: its data were missing." in markdown
     assert list(cells(markdown, "Steps to the target")) == ["A", "---", "target", "sgd", "adam"]
     assert str(tmp_path) not in markdown
 

@@ -1,7 +1,7 @@
 """What a comparison found, in the words a reader wants first: who is best, who is fastest.
 
 The sentences claim no more than was measured. They say whether a difference is significant, or
-whether intervals overlap where nothing was tested; they name whoever is best, of BADM or not; and
+whether intervals overlap where nothing was tested; they name the best method, BADM or not; and
 they name misses, runs that did not finish and data that are synthetic.
 """
 
@@ -49,8 +49,8 @@ def summary(
     ...     ResultRow("digits", m, "finished", test=mean_interval(v), compared=tests.get(m))
     ...     for m, v in scores.items()
     ... ]
-    >>> facts = [MethodInfo("badm", "", "badm"), MethodInfo("adam", "", "keras")]
-    >>> for sentence in summary([digits], rows, facts, "adam"):
+    >>> methods = [MethodInfo("badm", "", "badm"), MethodInfo("adam", "", "keras")]
+    >>> for sentence in summary([digits], rows, methods, "adam"):
     ...     print(sentence)  # doctest: +NORMALIZE_WHITESPACE
     On digits, badm has the highest test accuracy, 98.0 % (97.0–99.0), against
     96.7 % (96.0–97.0) for adam; the difference is not significant (p = 0.27, 3 seeds).

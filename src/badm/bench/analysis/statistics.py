@@ -25,7 +25,7 @@ from badm.bench.task import Score
 
 RESAMPLES = 9999
 # Scores are computed in float32, whose last digit is at 1e-7 of the value: what is closer together
-# than this is equal, and only rounding told it apart.
+# than this is equal, and differs by rounding alone.
 ROUNDING = 1e-6
 
 Floats = NDArray[np.float64]
@@ -87,7 +87,7 @@ def median_interval(values: Sequence[float], *, level: float = 0.95) -> Interval
 
 
 def _ordered(values: Sequence[float]) -> Floats:
-    # Sorted, for the resampling is seeded: the order of the seeds must not tell.
+    # Sorted, as the resampling is seeded: the order of the seeds must not matter.
     if len(values) == 0:
         raise ValueError("an interval needs at least one value, got none")
     return np.sort(np.asarray(values, dtype=np.float64))
@@ -279,5 +279,5 @@ def ranked(rows: Sequence[ResultRow], score: Score) -> list[ResultRow]:
 
 
 def _cost(value: float, score: Score) -> float:
-    # Less is better, whatever the score; its own inverse.
+    # Lower is better, whatever the score; it is its own inverse.
     return -value if score.best == "high" else value

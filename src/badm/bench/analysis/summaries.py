@@ -1,4 +1,4 @@
-"""From the runs of a comparison to what it found."""
+"""Summarise the runs of a comparison."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ SHOWN_BYTES = 200_000_000  # of all artifacts in a report
 
 @dataclass(frozen=True)
 class _FinalRuns:
-    """An entry of the record with the final runs there are, by seed."""
+    """An entry of the record with its final runs by seed."""
 
     entry: MethodRecord
-    facts: TaskInfo
+    info: TaskInfo
     runs: dict[int, Run]
     missing: list[int]
 
@@ -65,13 +65,13 @@ class _FinalRuns:
 
 
 def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
-    """Read the runs of a comparison and put together what a report shows."""
+    """Read the runs of a comparison and collect what a report shows."""
     notes = ["The comparison was interrupted: some runs are missing."] * record.interrupted
-    tasks = {facts.name: facts for facts in record.tasks}
+    tasks = {info.name: info for info in record.tasks}
     finals = [_read(entry, tasks[entry.task], record, store, notes) for entry in record.entries]
     notes += [note for entry in record.entries for note in _search_notes(entry)]
     notes += [note for one in finals for note in _warnings(one)]
-    facts = [_with_data(task, finals) for task in record.tasks]
+    infos = [_with_data(task, finals) for task in record.tasks]
     rows = _with_tests([_row(one, record) for one in finals], record)
     runs = [run for one in finals for run in one.runs.values() if run.config.seed in _seeds(record)]
     environments = [run.environment for run in runs]
@@ -80,7 +80,7 @@ def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
         for fact, alike in ALIKE.items()
         if any(one.get(fact) != environments[0].get(fact) for one in environments)
     ]
-    times = {method.name: _steps_by_task(method.name, rows, facts) for method in record.methods}
+    times = {method.name: _steps_by_task(method.name, rows, infos) for method in record.methods}
     reference = record.plan.reference
     return Comparison(
         title=_title([task.name for task in record.tasks]),
@@ -90,14 +90,14 @@ def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
         schedule=record.plan.schedule,
         reference=reference,
         trials=record.plan.trials if record.plan.protocol == "tuned" else 0,
-        summary=summary(facts, rows, record.methods, reference),
-        tasks=facts,
+        summary=summary(infos, rows, record.methods, reference),
+        tasks=infos,
         methods=record.methods,
         rows=rows,
         curves=[_curve(run) for run in runs],
         tried=[trial for entry in record.entries for trial in entry.tried],
-        # Of one task it would say no more than the steps to its target.
-        profile=performance_profile(times) if len(facts) > 1 else None,
+        # For one task it shows no more than the steps to its target.
+        profile=performance_profile(times) if len(infos) > 1 else None,
         artifacts=_artifacts(runs, notes),
         environment=environments[0] if environments else {},
         notes=notes,
@@ -110,7 +110,7 @@ def _seeds(record: ComparisonRecord) -> list[int]:
 
 def _read(
     entry: MethodRecord,
-    facts: TaskInfo,
+    info: TaskInfo,
     record: ComparisonRecord,
     store: RunStore,
     notes: list[str],
@@ -128,15 +128,15 @@ def _read(
             missing.append(seed)
         else:
             runs[seed] = run
-    return _FinalRuns(entry, facts, runs, missing)
+    return _FinalRuns(entry, info, runs, missing)
 
 
 def _search_notes(entry: MethodRecord) -> list[str]:
-    """What of a search makes its choice worth less."""
+    """What makes the choice of a search less reliable."""
     failed = sum(trial.status == "failed" for trial in entry.tried)
     where = f"{entry.method} on {entry.task}: "
     if entry.setting and entry.tried and all(t.status != "finished" for t in entry.tried):
-        return [f"{where}no trial finished, so that its final runs have the setting of the first."]
+        return [f"{where}no trial finished, so its final runs use the setting of the first."]
     return [f"{where}{failed} of {len(entry.tried)} trials failed."] if failed else []
 
 
@@ -149,7 +149,7 @@ def _title(tasks: Sequence[str]) -> str:
 
 
 def _warnings(one: _FinalRuns) -> list[str]:
-    """What tasks say of runs that have come to their end."""
+    """Warnings of tasks about runs that finished."""
     where = f"{one.entry.method} on {one.entry.task}"
     return [
         f"{where}, seed {seed}: {run.result.message}."
@@ -159,7 +159,7 @@ def _warnings(one: _FinalRuns) -> list[str]:
 
 
 def _with_data(task: TaskInfo, finals: Sequence[_FinalRuns]) -> TaskInfo:
-    """The facts that only those know who have loaded the data: the runs."""
+    """Add what is known once the data are loaded, which the runs have recorded."""
     for one in finals:
         for run in one.runs.values():
             if run.config.task == task.name:
@@ -186,16 +186,16 @@ def _row(one: _FinalRuns, record: ComparisonRecord) -> ResultRow:
     )
     if one.status != "finished":
         return row
-    score = score_from_info(one.facts)
+    score = score_from_info(one.info)
 
     def mean(values: Sequence[float | None]) -> Interval | None:
         known = [value for value in values if value is not None and math.isfinite(value)]
         return mean_interval(known) if len(known) == len(runs) else None
 
     def to_target(at: str) -> Interval | None:
-        if one.facts.target is None:
+        if one.info.target is None:
             return None
-        return median_interval([_time(run, at, one.facts) for run in runs])
+        return median_interval([_time(run, at, one.info) for run in runs])
 
     steps = [(result.seconds / result.step) for result in results if result.step]
     return replace(
@@ -215,12 +215,12 @@ def _row(one: _FinalRuns, record: ComparisonRecord) -> ResultRow:
 def _good_lr(one: _FinalRuns) -> list[float] | None:
     """Which learning rates of the search were good, if it was for one."""
     points = [(t.setting["lr"], t.score) for t in one.entry.tried if "lr" in one.entry.searched]
-    found = sensitivity(points, score_from_info(one.facts)) if points else None
+    found = sensitivity(points, score_from_info(one.info)) if points else None
     return None if found is None else [found.low, found.high]
 
 
 def _message(one: _FinalRuns) -> str:
-    """Why the entry did not end well, in the words of the first seed that did not."""
+    """Why the entry did not finish: the message of the first seed that did not."""
     texts = [
         f"seed {seed}: {run.result.message}"
         for seed, run in one.runs.items()
@@ -237,10 +237,10 @@ def _message(one: _FinalRuns) -> str:
     return texts[0] if texts else ""
 
 
-def _time(run: Run, at: str, facts: TaskInfo) -> float:
-    score = score_from_info(facts)
-    assert facts.target is not None
-    return time_to_target(*run.validation_curve(score.name, at), facts.target, score)
+def _time(run: Run, at: str, info: TaskInfo) -> float:
+    score = score_from_info(info)
+    assert info.target is not None
+    return time_to_target(*run.validation_curve(score.name, at), info.target, score)
 
 
 def _last_loss(run: Run) -> float | None:
@@ -265,7 +265,7 @@ def _with_tests(rows: Sequence[ResultRow], record: ComparisonRecord) -> list[Res
 def _steps_by_task(
     method: str, rows: Sequence[ResultRow], tasks: Sequence[TaskInfo]
 ) -> dict[str, float]:
-    """Steps to the target on every task that has one; not to have ended is to miss it."""
+    """Steps to the target on every task that has one; a run that has not ended misses it."""
     times = {task.name: math.inf for task in tasks if task.target is not None}
     for row in rows:
         if row.method == method and row.steps_to_target is not None:
@@ -292,12 +292,12 @@ def _curve(run: Run) -> Curve:
 
 
 def _number(value: Any) -> float:
-    """What a run file has instead of a number that JSON cannot hold is NaN again."""
+    """A null stands for a number that JSON cannot hold: NaN again."""
     return NAN if value is None else float(value)
 
 
 def _artifacts(runs: Sequence[Run], notes: list[str]) -> list[Artifact]:
-    """What tasks have shown, as far as it is theirs to show; the rest is noted."""
+    """The artifacts of tasks that can be shown; the others are listed in the notes."""
     shown: list[Artifact] = []
     left = SHOWN_BYTES
     for run in runs:

@@ -142,7 +142,7 @@ def compare(
     )
     runner = ComparisonRunner(plan, RunStore(runs), study, say)
     try:
-        with watching(progress, runner.pairs) as watch:
+        with watching(progress, runner.methods_on_tasks) as watch:
             run_all([runner], jobs=jobs, machine=machine, watch=watch)
     except KeyboardInterrupt as interrupt:
         if not runner.has_final_runs:
@@ -224,7 +224,7 @@ def tune(
         device=machine.device,
     )
     runner = ComparisonRunner(plan, RunStore(runs), study, say)
-    with watching(progress, runner.pairs) as watch:
+    with watching(progress, runner.methods_on_tasks) as watch:
         run_all([runner], jobs=jobs, machine=machine, watch=watch)
     scores = {task.name: score_from_info(task) for task in runner.record.tasks}
     return Tuning(runner.record.entries, scores)

@@ -1,8 +1,8 @@
-"""The database that a search is shared through: opened by its URL, waited for, asked for the time.
+"""The database that a search is shared through: it is opened by its URL and provides the clock.
 
-A server is restarted now and then and a network fails: whatever is asked of it is asked again until
-it answers, for some minutes. Clocks of machines disagree: the time is the server's. Its URL may
-have a password in it: no message shows that.
+Servers are restarted and networks fail: every query is repeated until the server answers, for some
+minutes. Clocks of machines disagree: the time is the server's. The URL may contain a password: no
+message shows it.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def file_url(path: Path) -> str:
 
 
 class DatabaseConnection:
-    """Optuna's storage with patience."""
+    """Optuna's storage, with queries that are repeated while the server is away."""
 
     def __init__(self, url: str, locks: Path, say: Callable[[str], None]) -> None:
-        """``ValueError`` says what is wrong with the URL, ``StoreError`` that nobody answers."""
+        """Raise ``ValueError`` for a URL that cannot be used, ``StoreError`` if nothing answers."""
         self.url, self.shown, self.say = url, _shown(url), say
         self.away = False  # whether the last attempt failed
         self.back = 0.0  # when, by its own clock, the server answered again after that
@@ -115,7 +115,7 @@ class DatabaseConnection:
             return float(connection.execute(text(SECONDS[engine.dialect.name])).scalar_one())
 
     def ask(self, question: Callable[[], Answer], *, patient: bool = True) -> Answer:
-        """The answer. What is asked may be asked several times, so that must do no harm."""
+        """Ask until there is an answer; ``question`` may be called several times."""
         deadline = time.monotonic() + WAIT_SECONDS
         pause = FIRST_PAUSE_SECONDS
         waiting = False
@@ -158,8 +158,8 @@ class DatabaseConnection:
                 "its tables are those of another application or of another version of Optuna: "
                 "give badm a database of its own"
             )
-        told = cause.orig if isinstance(cause, DBAPIError) and cause.orig else cause
-        lines = str(told).strip().splitlines() or [type(told).__name__]
+        source = cause.orig if isinstance(cause, DBAPIError) and cause.orig else cause
+        lines = str(source).strip().splitlines() or [type(source).__name__]
         return masked(lines[0], self.url)
 
 

@@ -19,9 +19,9 @@ from badm.bench.tasks import FoundTask
 
 @dataclass
 class MethodOnTask:
-    """Says which run comes next and takes note of those that ended.
+    """Choose the next run and keep a record of those that ended.
 
-    With a ``book`` the setting is searched for, without one it is there from the beginning.
+    With a ``database`` the setting is searched for; without one it is known from the start.
     """
 
     plan: Plan
@@ -32,7 +32,7 @@ class MethodOnTask:
     previous: MethodOnTask | None = None  # the stage whose weights this one starts from
     has_next_stage: bool = False  # whether another stage starts from the weights of this one
     search: Search | None = None
-    # Numbers by key of the configuration: several where the design has a setting more than once.
+    # Numbers by key of the configuration: several where a setting is tried more than once.
     trial_numbers: dict[str, list[int]] = field(default_factory=dict)
     started_seeds: set[int] = field(default_factory=set)  # seeds of final runs
     ended_seeds: set[int] = field(default_factory=set)
@@ -72,7 +72,7 @@ class MethodOnTask:
         return len(self.entry.tried) + len(self.ended_seeds)
 
     def next_job(self) -> Job | None:
-        """A run that can be started now; ``None`` if there is none, now or at all."""
+        """A run that can be started now; ``None`` if there is none, yet or any more."""
         if self.previous is not None and not self.previous.done:
             return None
         if self.entry.setting is None:
@@ -99,7 +99,7 @@ class MethodOnTask:
             fault = self._previous_stage_error(TUNING_SEED)
             if fault:
                 self.record_failed(config, fault)
-            elif len(others) == 1:  # else that run is at work or done, and counts for this one too
+            elif len(others) == 1:  # else that run has been started, and counts for this one too
                 return self._job(config)
             elif others[0] not in search.running:
                 search.report(number, search.results()[others[0]])
@@ -137,7 +137,7 @@ class MethodOnTask:
         )
 
     def _previous_stage_error(self, seed: int) -> str:
-        """Why there are no weights to start from, if there are none."""
+        """Why the stage before left no weights to start from; empty if it did."""
         if self.previous is None or seed not in self.previous.entry.faults:
             return ""
         return f"{self.previous.entry.task}, the stage before: {self.previous.entry.faults[seed]}"
@@ -146,7 +146,7 @@ class MethodOnTask:
         return Job(self.found.source, self.plan.scale, config, self.has_next_stage and config.test)
 
     def record_finished(self, run: Run) -> None:
-        """Take note of a run that has ended."""
+        """Record a run that has ended."""
         result = run.result
         assert result is not None
         numbers = self.trial_numbers.get(run.config.key)
@@ -163,7 +163,7 @@ class MethodOnTask:
         self._update_trials()
 
     def record_failed(self, config: RunConfig, message: str) -> None:
-        """Take note of a run that left no result."""
+        """Record a run that left no result."""
         numbers = self.trial_numbers.get(config.key)
         if numbers is None:
             self.ended_seeds.add(config.seed)
@@ -181,7 +181,7 @@ class MethodOnTask:
         return time_to_target(*run.validation_curve(score.name), self.target, score)
 
     def _update_trials(self) -> None:
-        """Choose the setting once all trials have ended, whoever has done them."""
+        """Choose the setting once all trials have ended, in this process or in others."""
         search = self._open_search()
         ended = search.results()
         settings = [self.method.setting(setting) for setting in search.settings]
@@ -205,7 +205,7 @@ class MethodOnTask:
             self.entry.at_edge = at_edge(self.space, settings, settings[best])
 
     def _cost(self, ended: TrialResult) -> tuple[float, ...]:
-        """Less is better: what the plan searches for, then the rest for ties."""
+        """What to minimise: the plan's objective first, the others to break ties."""
         if ended.value is None:
             return (math.inf, math.inf, math.inf)
         score = -ended.value if self.found.task.score.best == "high" else ended.value
@@ -219,12 +219,14 @@ class MethodOnTask:
             self.search.send_heartbeat()
 
     @property
-    def elsewhere(self) -> list[str]:
-        """The trials that other processes have at work, in words."""
-        numbers = [] if self.search is None or self.entry.setting else self.search.elsewhere
+    def trials_of_others(self) -> list[str]:
+        """The trials that other processes are running, in words."""
+        if self.search is None or self.entry.setting:
+            return []
+        numbers = self.search.in_other_processes
         return [f"trial {n} of {self.method.name} on {self.entry.task}" for n in numbers]
 
     def release(self) -> None:
-        """Leave the trials that have not ended to others."""
+        """Give up the trials that have not ended, so that other processes can take them."""
         if self.search is not None:
             self.search.leave()

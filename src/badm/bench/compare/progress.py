@@ -21,7 +21,7 @@ Watch = Callable[[WorkerEvent], None]
 
 
 @contextmanager
-def watching(progress: bool | Watch, pairs: Sequence[MethodOnTask]) -> Iterator[Watch]:
+def watching(progress: bool | Watch, work: Sequence[MethodOnTask]) -> Iterator[Watch]:
     """What to call with each event: a function of the caller's, or one that updates a display.
 
     The display is drawn on stderr, if that is a terminal or a notebook and it is wanted.
@@ -29,15 +29,15 @@ def watching(progress: bool | Watch, pairs: Sequence[MethodOnTask]) -> Iterator[
     if callable(progress):
         yield progress
         return
-    with ProgressDisplay(pairs, console(stderr=True), shown=progress) as display:
+    with ProgressDisplay(work, console(stderr=True), shown=progress) as display:
         yield display.update
 
 
 class ProgressDisplay:
     """To be used in a ``with`` block around a comparison; ``update`` takes each event."""
 
-    def __init__(self, pairs: Sequence[MethodOnTask], out: Console, *, shown: bool) -> None:
-        self.pairs = pairs
+    def __init__(self, work: Sequence[MethodOnTask], out: Console, *, shown: bool) -> None:
+        self.work = work
         self.progress = Progress(
             text_column("{task.description}"),
             BarColumn(bar_width=None),
@@ -61,7 +61,7 @@ class ProgressDisplay:
         self.progress.stop()
 
     def _planned(self) -> int:
-        return sum(pair.runs_planned for pair in self.pairs)
+        return sum(one.runs_planned for one in self.work)
 
     def update(self, event: WorkerEvent) -> None:
         config = event.job.config
@@ -82,5 +82,5 @@ class ProgressDisplay:
             line = self.lines.pop(config.key, None)
             if line is not None:
                 self.progress.remove_task(line)
-        ended = sum(pair.runs_ended for pair in self.pairs)
+        ended = sum(one.runs_ended for one in self.work)
         self.progress.update(self.whole, completed=ended, total=self._planned())

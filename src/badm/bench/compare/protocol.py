@@ -1,4 +1,4 @@
-"""Which runs make a comparison, and how they are brought to an end.
+"""Which runs make a comparison, and the loop that does them.
 
 - ``tuned``: every method searches its own space with the same number of trials, judged on the
   validation split, with a seed of its own. The best setting then runs on fresh seeds, and the test
@@ -25,6 +25,7 @@ from badm.bench.compare.method_on_task import MethodOnTask
 from badm.bench.compare.search import STALE_SECONDS, SearchDatabase
 from badm.bench.engine.environment import available_cores
 from badm.bench.engine.options import Machine
+from badm.bench.engine.streams import same_directory
 from badm.bench.engine.training import SCHEDULES
 from badm.bench.engine.workers import RunBroken, RunProgress, WorkerDied, WorkerEvent, Workers
 from badm.bench.errors import ProtocolError, StoreError
@@ -36,8 +37,8 @@ from badm.bench.task import SCALES
 from badm.bench.tasks import FoundTask
 
 RESTARTS = 1  # of a run whose process died, before it counts as failed
-POLL_SECONDS = 0.5  # between two looks at what other processes have done
-SILENT_SECONDS = 5.0  # with nothing to do but to wait for them, before a word about it
+POLL_SECONDS = 0.5  # between two checks of what other processes have done
+SILENT_SECONDS = 5.0  # of waiting for them, before a message says so
 MOST_JOBS = 8  # at a time, unless asked for
 
 log = logging.getLogger("badm.bench").warning
@@ -65,7 +66,7 @@ def run_all(
 
 
 class ComparisonRunner:
-    """A comparison at work."""
+    """Do the runs of a comparison and keep its record."""
 
     def __init__(
         self,
@@ -81,8 +82,9 @@ class ComparisonRunner:
         say = say or log
         _check_plan(plan)
         self.plan, self.store, self.say = plan, store.anchored(), say
-        here = Path.cwd()  # the code of a task may go elsewhere
-        found = [tasks.find(source, plan.scale, here) for source in plan.tasks]
+        here = Path.cwd()  # the code of a task may change it
+        with same_directory():
+            found = [tasks.find(source, plan.scale, here) for source in plan.tasks]
         chosen = [methods.find(name) for name in plan.methods]
         _check(plan, found)
         for one in found:  # before any of them trains
@@ -94,13 +96,13 @@ class ComparisonRunner:
         for one in found:
             for method in chosen:
                 _method_on_task(plan, one, method, database, made)
-        self.pairs = list(made.values())
+        self.methods_on_tasks = list(made.values())
         self.record = ComparisonRecord(
             plan,
             datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            _task_infos(plan, self.pairs),
+            _task_infos(plan, self.methods_on_tasks),
             [MethodInfo(m.name, m.description, m.family, m.identity) for m in chosen],
-            [pair.entry for pair in self.pairs],
+            [one.entry for one in self.methods_on_tasks],
         )
 
     def run(
@@ -112,8 +114,8 @@ class ComparisonRunner:
             self._run_all(workers, watch)
         finally:
             workers.stop()
-            for pair in self.pairs:
-                pair.release()
+            for one in self.methods_on_tasks:
+                one.release()
             self.record.interrupted = not self.done
             self.record.write(self.store)
         self._check_trials()
@@ -126,8 +128,8 @@ class ComparisonRunner:
     def _run_all(self, workers: Workers, watch: Callable[[WorkerEvent], None]) -> None:
         running: dict[str, MethodOnTask] = {}
         deaths: Counter[str] = Counter()
-        look_at = 0.0  # when to look again for what can be started
-        say_at = time.monotonic() + SILENT_SECONDS  # when to say that others are waited for
+        look_at = 0.0  # when to check again for what can be started
+        say_at = time.monotonic() + SILENT_SECONDS  # when to say what it is waiting for
         while not self.done:
             if time.monotonic() >= look_at:
                 self._start(workers, running)
@@ -137,37 +139,37 @@ class ComparisonRunner:
             else:
                 time.sleep(POLL_SECONDS)  # the rest is with other processes
                 if time.monotonic() >= say_at:
-                    self._say_what_is_waited_for()
+                    self._say_what_it_waits_for()
                     say_at = math.inf
             for event in workers.events(0.2):
                 self._handle(event, workers, running, deaths)
                 watch(event)
                 if not isinstance(event, RunProgress):
                     look_at = 0.0
-            for pair in self.pairs:
-                pair.send_heartbeat()
+            for one in self.methods_on_tasks:
+                one.send_heartbeat()
 
-    def _say_what_is_waited_for(self) -> None:
-        trials = [trial for pair in self.pairs for trial in pair.elsewhere]
+    def _say_what_it_waits_for(self) -> None:
+        trials = [trial for one in self.methods_on_tasks for trial in one.trials_of_others]
         more = [f"{len(trials) - 3} more"] if len(trials) > 3 else []
         if trials:
             self.say(
-                f"waiting for {', '.join(trials[:3] + more)}, at work in other processes; a trial "
-                f"is taken over when its machine has been silent for {STALE_SECONDS:g} seconds"
+                f"waiting for {', '.join(trials[:3] + more)}, running in other processes; a trial "
+                f"is taken over if its machine gives no sign of life for {STALE_SECONDS:g} seconds"
             )
 
     @property
     def done(self) -> bool:
-        return all(pair.done for pair in self.pairs)
+        return all(one.done for one in self.methods_on_tasks)
 
     @property
     def has_final_runs(self) -> bool:
         """Whether a final run has been started, so that there is something to report."""
-        return any(pair.entry.finals for pair in self.pairs)
+        return any(one.entry.finals for one in self.methods_on_tasks)
 
     def _start(self, workers: Workers, running: dict[str, MethodOnTask]) -> None:
-        """Give every free worker a run, of the pair that has had the fewest so far."""
-        waiting = sorted(self.pairs, key=lambda pair: pair.runs_started)
+        """Give every free worker a run, of whichever method and task has had the fewest so far."""
+        waiting = sorted(self.methods_on_tasks, key=lambda one: one.runs_started)
         while workers.free and waiting:
             job = waiting[0].next_job()
             if job is None:
@@ -175,7 +177,7 @@ class ComparisonRunner:
                 continue
             running[job.config.key] = waiting[0]
             workers.start(job)
-            waiting.sort(key=lambda pair: pair.runs_started)
+            waiting.sort(key=lambda one: one.runs_started)
 
     def _handle(
         self,
@@ -192,7 +194,7 @@ class ComparisonRunner:
         if isinstance(event, WorkerDied):
             deaths[key] += 1
             if deaths[key] <= RESTARTS:
-                workers.start(event.job)  # it goes on from its checkpoint
+                workers.start(event.job)  # it resumes from its checkpoint
                 return
             running.pop(key).record_failed(event.job.config, f"its process died: {event.reason}")
         else:
@@ -202,14 +204,14 @@ class ComparisonRunner:
         self.record.write(self.store)
 
     def _check_trials(self) -> None:
-        """Equal numbers of trials, or no comparison."""
+        """Raise an error unless every method has had the same number of trials."""
         if self.plan.protocol == "paper":
             return
-        for pair in self.pairs:
-            numbers = [trial.index for trial in pair.entry.tried]
+        for one in self.methods_on_tasks:
+            numbers = [trial.index for trial in one.entry.tried]
             if numbers != list(range(self.plan.trials)):
                 raise ProtocolError(
-                    f"{pair.method.name} on {pair.entry.task} has the trials {numbers}, "
+                    f"{one.method.name} on {one.entry.task} has the trials {numbers}, "
                     f"and every method must have {self.plan.trials}"
                 )
 
@@ -253,7 +255,7 @@ def _method_on_task(
 
 
 def _check_plan(plan: Plan) -> None:
-    """Refuse what no comparison can be made of, whatever its tasks."""
+    """Raise an error for a plan that no tasks could make possible."""
     tuned = plan.protocol == "tuned"
     rules = (
         ("tasks", len(plan.tasks) > 0, "at least one"),
@@ -291,30 +293,30 @@ def _check(plan: Plan, found: Sequence[FoundTask]) -> None:
                 )
 
 
-def _task_infos(plan: Plan, pairs: Sequence[MethodOnTask]) -> list[TaskInfo]:
-    facts = {}
-    for pair in pairs:
-        task = pair.found.task
-        facts[task.name] = TaskInfo(
+def _task_infos(plan: Plan, methods_on_tasks: Sequence[MethodOnTask]) -> list[TaskInfo]:
+    infos = {}
+    for one in methods_on_tasks:
+        task = one.found.task
+        infos[task.name] = TaskInfo(
             task.name,
             task.description,
             plan.scale,
             task.score.name,
             task.score.best,
             task.score.percent,
-            pair.steps,
+            one.steps,
             task.batch_size,
-            pair.target,
-            synthetic=False,  # the runs will tell
-            version=pair.found.version,
-            data=pair.found.data,
+            one.target,
+            synthetic=False,  # known when the data are loaded, by the runs
+            version=one.found.version,
+            data=one.found.data,
             paper_note="" if task.paper is None else task.paper.note,
-            paper_steps=_paper_steps(pair.found),
+            paper_steps=_paper_steps(one.found),
         )
-    return list(facts.values())
+    return list(infos.values())
 
 
 def _paper_steps(found: FoundTask) -> int | None:
-    """The steps of a task of ours at the paper's scale; a user's own task may have no such."""
+    """The steps at the paper's scale, of a task that comes with badm."""
     make = tasks.TASKS.get(found.source)
     return None if make is None else make("paper").steps

@@ -1,15 +1,15 @@
 """A search that several processes and machines can share: every trial is done once.
 
-The settings to try are fixed beforehand (``design.py``). Optuna keeps the book: in a database,
+The settings to try are fixed beforehand (``trial_settings.py``). Optuna keeps them in a database:
 each process takes the next trial that nobody has, and reports how it ended. By default the database
 is one file beside the runs; with the URL of a database server any number of machines share it.
-A trial whose process died is taken over by the next one that looks. Who has which trial is a log
-that is only ever added to, so that of several processes that reach for a trial one gets it.
+A trial whose process died is taken over by the next process that checks. Which process has which
+trial is an append-only log, so that of several that reach for a trial exactly one gets it.
 
-A server may go away at any moment, so that nobody knows whether the last thing was still written.
-Therefore whatever is done here can be done again: an attribute is set to what it is, a trial that
-has ended stays as it is, an entry that repeats another in the log changes nothing, and a trial that
-is ours by the log, of which we have not heard, is what we had asked for.
+A server may disappear at any moment, and nobody knows whether the last write succeeded. Therefore
+every operation here can be repeated: an attribute is set to the same value, a trial that has ended
+stays as it is, a repeated entry in the log changes nothing, and a trial that is ours by the log,
+although no answer told us so, is the one we asked for.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from badm.bench.errors import ProtocolError, StoreError
 from badm.bench.method import Choice, Range, Setting, Space
 from badm.bench.records.runs import RunStatus
 
-HEARTBEAT_SECONDS = 10.0  # between two signs of life
-STALE_SECONDS = 45.0  # without one: its machine is taken to be gone
+HEARTBEAT_SECONDS = 10.0  # between two heartbeats
+STALE_SECONDS = 45.0  # without one: the machine is taken to be gone
 
-optuna.logging.set_verbosity(optuna.logging.ERROR)  # what goes wrong is told by ``Database``
+optuna.logging.set_verbosity(optuna.logging.ERROR)  # errors are reported by ``DatabaseConnection``
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class TrialResult:
 
 
 class ProcessOwner:
-    """This process, for others to see that it lives: a lock that ends with it."""
+    """This process as others see it: a lock that is released when it ends."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,7 +70,7 @@ class ProcessOwner:
         self.lock.acquire()
 
     def lives(self, name: str) -> bool | None:
-        """Whether the owner of that name lives, by its lock; ``None`` if it is elsewhere."""
+        """Whether the owner of that name is alive, by its lock; ``None`` if on another machine."""
         if name == self.name:
             return True
         path = self.folder / f"owner-{name}"
@@ -84,12 +84,12 @@ class ProcessOwner:
 
 
 class SearchDatabase:
-    """Where all searches are written down, and who writes."""
+    """The database that keeps all searches, opened for this process."""
 
     def __init__(
         self, url: str, locks: Path, say: Callable[[str], None] = lambda message: None
     ) -> None:
-        """``url`` is that of a database; ``say`` tells people what is waited for."""
+        """``url`` is that of a database; ``say`` is called with what is being waited for."""
         self.owner = ProcessOwner(locks)
         self.database = DatabaseConnection(url, locks, say)
 
@@ -109,11 +109,11 @@ class Search:
     space: Space
     settings: Sequence[Setting]
     best: Literal["high", "low"]
-    running: dict[int, float] = field(default_factory=dict)  # number: when we last gave a sign
+    running: dict[int, float] = field(default_factory=dict)  # number: time of the last heartbeat
     failed: dict[int, TrialResult] = field(
         default_factory=dict
     )  # in this process, which tries once
-    elsewhere: list[int] = field(default_factory=list)  # at work in others, when last looked at
+    in_other_processes: list[int] = field(default_factory=list)  # as of the last check
     study: Study = field(init=False)
     handovers: Study = field(init=False)  # a log: trial, whose it was, whose it is
 
@@ -174,15 +174,15 @@ class Search:
         others = [t for t in running if t.number not in self.running | self.failed]
         owners = self._owners(others) if others else {}
         now = self.database.now() if others else 0.0
-        self.elsewhere = []
+        self.in_other_processes = []
         for trial in others:
             owner = owners[trial.number]
-            if owner == self.owner.name:  # the server went away before it could tell us
+            if owner == self.owner.name:  # the server went away before it could answer
                 self._touch(trial)
                 self._show_setting(trial._trial_id, trial.number)
                 return trial.number
             if owner and self._is_alive(owner, trial, now):
-                self.elsewhere.append(trial.number)
+                self.in_other_processes.append(trial.number)
                 continue
             # It may have ended as it should, between the looks at its trials and its owner.
             if self.storage.get_trial(trial._trial_id).state.is_finished():
@@ -267,7 +267,7 @@ class Search:
         self.running.pop(number, None)
 
     def leave(self) -> None:
-        """Give up all that has not ended, as the last thing: nobody waits for a server then."""
+        """Give up all that has not ended, at exit: this does not wait for a server."""
         with suppress(StoreError, ProtocolError):  # others will see that we are silent
             while self.running and not self.database.away:
                 number, _ = self.running.popitem()

@@ -19,6 +19,7 @@ from badm.bench.engine.launcher import run_or_launch
 from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.ranks import Ranks, join_ranks
 from badm.bench.engine.run import run_on_ranks
+from badm.bench.engine.streams import same_directory
 from badm.bench.engine.training import Interrupted
 from badm.bench.method import Method
 from badm.bench.methods.replicas import MODE_SEPARATOR
@@ -109,9 +110,10 @@ def run_once(
         full["ranks"] = ranks.size
     first = ranks is None or ranks.is_first
     store = RunStore(runs)
-    folder, here = store.anchored(), Path.cwd()  # the code of a task may go elsewhere
+    folder, here = store.anchored(), Path.cwd()  # the code of a task may change it
     shown = progress if callable(progress) else progress and first
-    with _threads_restored(), _bar(f"{source} {method.name}", shown) as (on_step, set_total):
+    bar = _bar(f"{source} {method.name}", shown)
+    with same_directory(), _threads_restored(), bar as (on_step, set_total):
         machine.prepare()
         found = tasks.find(source, scale, here)
         found.require_data()
@@ -138,7 +140,7 @@ def run_once(
                     raise Interrupted
                 _run_stage(stage, config, method, folder, own, machine, ranks)
             except Interrupted:
-                raise RunInterrupted(has_checkpoint=store.checkpoint(config).exists()) from None
+                raise RunInterrupted(has_checkpoint=folder.checkpoint(config).exists()) from None
     if not first:
         return None
     done = store.read(config)
@@ -180,7 +182,7 @@ def _stages(found: tasks.FoundTask, config: RunConfig) -> list[tuple[tasks.Found
 
 @contextmanager
 def _threads_restored() -> Iterator[None]:
-    """A notebook goes on with the threads it had."""
+    """Give a notebook back the number of threads it had."""
     before = torch.get_num_threads()
     try:
         yield

@@ -18,13 +18,19 @@ def stdout_to_stderr() -> Iterator[None]:
     There is nothing to read on stdin, unless that is a terminal, on which people debug; and
     afterwards the working directory is the one from before.
     """
+    with redirect_stdout(sys.stderr), _as(STDOUT, STDERR), _without_input(), same_directory():
+        yield
+
+
+@contextmanager
+def same_directory() -> Iterator[None]:
+    """Return to the working directory from before, wherever the code inside has gone."""
     folder = os.getcwd()
-    with redirect_stdout(sys.stderr), _as(STDOUT, STDERR), _without_input():
-        try:
-            yield
-        finally:
-            with suppress(FileNotFoundError):  # removed meanwhile
-                os.chdir(folder)
+    try:
+        yield
+    finally:
+        with suppress(FileNotFoundError):  # removed meanwhile
+            os.chdir(folder)
 
 
 def leave_to_the_parent() -> None:

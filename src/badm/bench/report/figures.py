@@ -72,7 +72,7 @@ def draw_figures(
     kinds: Sequence[str] = KINDS,
     forms: Sequence[str] = FORMS,
 ) -> list[Path]:
-    """Draw curves and sensitivity of each task and the profile; the files that were written."""
+    """Draw curves and sensitivity of each task and the profile; return the files written."""
     folder.mkdir(parents=True, exist_ok=True)
     looks = styles(comparison.methods)
     written: list[Path] = []
@@ -196,9 +196,9 @@ def _sensitivity(comparison: Comparison, task: TaskInfo, looks: dict[str, Style]
 
 
 def _artifacts(comparison: Comparison, task: TaskInfo, looks: dict[str, Style]) -> Figure | None:
-    """The first pictures of the first seed, large enough to be looked at.
+    """The first images of the first seed, large enough to see.
 
-    A column for each method and a row for each step; of one step, methods in rows of ``ABREAST``.
+    A column for each method and a row for each step; of one step, methods in rows of three.
     """
     own = [one for one in comparison.artifacts if one.task == task.name and one.picture]
     if not own:
@@ -227,7 +227,7 @@ def _artifacts(comparison: Comparison, task: TaskInfo, looks: dict[str, Style]) 
     for place, (axes, cell) in enumerate(zip(grid.flat, cells, strict=False)):
         step, method = cell
         if cell in pictures:
-            # A grey picture has one number for each pixel, which is not to become a colour.
+            # A grey image has one number for each pixel, which must not become a colour.
             axes.imshow(pictures[cell], "gray", vmin=0, vmax=1)
         if step == steps[0]:
             axes.set_title(method, loc="center", fontsize=9)

@@ -26,7 +26,7 @@ from badm.bench.report.tables import (
     task_facts,
 )
 
-# In this order: each may use what stands in those before it.
+# In this order: each may use what those before it define.
 SCRIPTS = (
     "dom",
     "data",
@@ -46,7 +46,7 @@ DIGITS = 6  # of every number in the page
 
 
 def write_page(comparison: Comparison, path: Path) -> None:
-    """Write the page of a comparison; a page that is there already is replaced at once or not."""
+    """Write the page of a comparison; an existing page is replaced in one step."""
     parts = {
         "title": html.escape(comparison.title),
         "style": _asset("page.css"),
@@ -54,14 +54,14 @@ def write_page(comparison: Comparison, path: Path) -> None:
         "data": _embedded({"comparison": comparison, "view": _view(comparison)}),
         "script": "\n".join(_asset(f"{name}.js") for name in SCRIPTS),
     }
-    # All at once, so that a text which looks like one of the marks is left alone.
+    # In one pass, so that a text which looks like one of the marks is left alone.
     page = re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _asset("page.html"))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, page.encode("utf-8", "replace"))
 
 
 def _view(comparison: Comparison) -> dict[str, Any]:
-    """What the page shows beside the numbers: texts and styles that Markdown and figures share."""
+    """What the page shows besides the numbers: texts and styles that Markdown and figures share."""
     return {
         "facts": comparison_facts(comparison),
         "tables": {task.name: table(comparison, task) for task in comparison.tasks},

@@ -1,7 +1,7 @@
 """How each method is drawn, in the page and on paper alike.
 
-Every method has a colour, a dash and a marker of its own combination: nobody has to tell lines
-apart by colour alone. BADM's lines are solid and thick, the others dashed and thin.
+Every method has its own combination of colour, dash and marker: lines can be told apart without
+colour. BADM's lines are solid and thick, the others dashed and thin.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def styles(methods: Sequence[MethodInfo]) -> dict[str, Style]:
     others = [method.name for method in methods if method.family != "badm"]
     made = {name: _style(i, (), 3.0) for i, name in enumerate(ours)}
     for i, name in enumerate(others):
-        # The second round of colours has the next dash, so that no pair comes twice.
+        # The second round of colours has the next dash, so that no combination comes twice.
         made[name] = _style(i + len(ours), DASHES[(i + i // len(COLOURS)) % len(DASHES)], 1.7)
     return {method.name: made[method.name] for method in methods}
 

@@ -1,4 +1,4 @@
-"""The table of a task: its columns and what stands in each cell, whoever shows it.
+"""The table of a task: its columns and the text of each cell, wherever it is shown.
 
 The page, Markdown and the terminal take their texts from here, and add only what is their own:
 buttons, pipes, colours.
@@ -38,7 +38,7 @@ STATUS_TEXT: dict[Status, str] = {
 class Column:
     """``first`` is the end that a sorted table begins with.
 
-    Only rows that finished have an ``outcome``; what the others say stands in its place.
+    Only rows that finished have an ``outcome``; the others show a reason in its place.
     """
 
     key: str
@@ -50,7 +50,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """``note`` stands smaller beside the text. Cells whose ``order`` is None are sorted last."""
+    """``note`` is shown smaller beside the text. Cells whose ``order`` is None are sorted last."""
 
     text: str = ""
     note: str = ""
@@ -61,7 +61,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the table. ``instead`` is what a row says that did not finish, and why."""
+    """A row of the table. ``instead`` is shown by a row that did not finish."""
 
     method: str
     status: Status
@@ -80,7 +80,7 @@ class Table:
 
 
 def table(comparison: Comparison, task: TaskInfo) -> Table:
-    """The table of a task, without the columns that nobody has anything in."""
+    """The table of a task, without columns that are empty."""
     columns = _columns(comparison, task)
     lines = [_line(comparison, task, row) for row in comparison.rows if row.task == task.name]
     filled = [c for c in columns if c.key == "test" or any(x.cells[c.key].text for x in lines)]
@@ -96,7 +96,7 @@ def table(comparison: Comparison, task: TaskInfo) -> Table:
 
 
 def comparison_facts(comparison: Comparison) -> list[tuple[str, str]]:
-    """What the whole comparison is, in names and values."""
+    """The comparison as a whole, in names and values."""
     seeds = sorted({len(row.seeds) for row in comparison.rows if row.seeds})
     scales = list(dict.fromkeys(task.scale for task in comparison.tasks))
     synthetic = {task.synthetic for task in comparison.tasks}
@@ -108,7 +108,7 @@ def comparison_facts(comparison: Comparison) -> list[tuple[str, str]]:
             ("chosen by", chosen_by[comparison.objective]),
         ]
         if comparison.trials
-        else [("trials", "none, settings as stated")]
+        else [("trials", "none, stated settings")]
     )
     return [
         ("protocol", comparison.protocol),
@@ -122,14 +122,14 @@ def comparison_facts(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def task_facts(task: TaskInfo) -> list[tuple[str, str]]:
-    """What a reader of one table has to know of its task."""
+    """What a reader of one table has to know about its task."""
     better = "higher" if task.best == "high" else "lower"
     target = "none" if task.target is None else score_from_info(task).format(task.target)
     return [
         ("score", f"{task.score}, {better} is better"),
         ("target", target),
         ("steps", formatting.count(task.steps)),
-        ("batch", formatting.count(task.batch_size)),
+        ("batch size", formatting.count(task.batch_size)),
         ("scale", task.scale),
         ("data", "synthetic" if task.synthetic else "real"),
     ]
@@ -148,7 +148,7 @@ def value_text(value: object) -> str:
 
 
 def flatten(nest: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """What is known, without what is not.
+    """Names and values of a nest, without those that are None.
 
     >>> flatten({"python": "3.11", "torch": {"threads": 1}, "commit": None})
     [('python', '3.11'), ('torch threads', '1')]
@@ -201,20 +201,20 @@ def _columns(comparison: Comparison, task: TaskInfo) -> list[Column]:
             "Gradients of a whole batch taken until the target.",
             "low",
         ),
-        Column("step_time", "time per step", "Seconds of training by step.", "low", False),
+        Column("step_time", "time per step", "Seconds of training per step.", "low", False),
         Column("memory", "state", "Memory that the method keeps between steps.", "low", False),
         Column("lr", "lr", "The learning rate, chosen by the search or stated.", "low", False),
         Column(
             "good_lr",
             "good lr",
             "The learning rates around the best whose validation score is almost as good: within "
-            "a point of percent, or a hundredth. A wide range forgives a bad guess.",
+            "one percentage point, or 1 %. A wide range forgives a bad guess.",
             "high",
             False,
         ),
-        Column("trials", "trials", "Settings that the search tried.", "low", False),
+        Column("trials", "trials", "Number of settings that the search tried.", "low", False),
     ]
-    # Where the paper's own settings run, its figures are what one compares with.
+    # With the paper's own settings, its scores are what one compares with.
     return [paper, *measured] if comparison.protocol == "paper" else [*measured, paper]
 
 

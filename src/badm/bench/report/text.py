@@ -81,16 +81,16 @@ def _task(comparison: Comparison, name: str) -> TaskInfo:
 
 def _console_cell(cell: Cell, key: str) -> Text:
     text = Text(cell.text or "–", style="bold" if cell.best else "")
-    # For more intervals there is no room, and the edge of a range is told in the last column.
+    # There is no room for more intervals, and the last column has notes on the edge of a range.
     noted = cell.note and key in ("test", "steps")
     return text.append(f" ({cell.note})", style="dim") if noted else text
 
 
 def _note(line: Line) -> str:
-    said = ": ".join(part for part in (line.instead, line.message) if part)
+    reason = ": ".join(part for part in (line.instead, line.message) if part)
     edge = line.cells["lr"].note
     at_edge = f"lr {edge}" if edge.startswith("at ") else edge
-    return "; ".join(part for part in (said, at_edge) if part)
+    return "; ".join(part for part in (reason, at_edge) if part)
 
 
 def _markdown_table(made: Table) -> str:
@@ -99,8 +99,8 @@ def _markdown_table(made: Table) -> str:
     for line in made.lines:
         cells = {column.key: _markdown_cell(line.cells[column.key]) for column in made.columns}
         if line.status != "finished":
-            said = ": ".join(part for part in (line.instead, line.message) if part)
-            cells["test"] = f"*{escape(said)}*"
+            reason = ": ".join(part for part in (line.instead, line.message) if part)
+            cells["test"] = f"*{escape(reason)}*"
         rows.append(_markdown_row([escape(line.method), *cells.values()], raw=True))
     return "\n".join(rows)
 

@@ -1,4 +1,4 @@
-"""The parts of the paper: their tables, made anew and set beside the paper's own."""
+"""The parts of the paper: their tables, measured again and set beside the paper's own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def reproduce(
     on_part: Callable[[PartReport], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Reproduction:
-    """Make the tables and figures of the paper anew, in its settings, beside its own numbers.
+    """Make the tables and figures of the paper again, in its settings, beside its own numbers.
 
     Runs are kept in a folder and not repeated: after an interruption the same call resumes. Tasks
     whose data are missing are called "not measured", and the others go on. Runs are done by
@@ -96,7 +96,7 @@ def reproduce(
         steps=steps,
         say=say or log,
     )
-    pairs = [pair for one in planned for runner in one.runners for pair in runner.pairs]
+    work = [one for part in planned for runner in part.runners for one in runner.methods_on_tasks]
     done: list[PartReport] = []
 
     def add(report: PartReport) -> None:
@@ -106,8 +106,8 @@ def reproduce(
 
     for one in planned:
         try:
-            # For each part anew: what `on_part` prints is not to fall into the display.
-            with watching(progress, pairs) as watch:
+            # One display for each part: what `on_part` prints must not land inside it.
+            with watching(progress, work) as watch:
                 run_all(one.runners, jobs=jobs, machine=machine, watch=watch)
         except KeyboardInterrupt as interrupt:
             if not any(runner.has_final_runs for runner in one.runners):

@@ -1,4 +1,4 @@
-"""What a part of the paper consists of: tables, doubts about its figures, claims of speed."""
+"""What a part of the paper consists of: tables, suspect scores, claims about speed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SubstituteTasks:
 class TableSpec:
     """One table: a row for each method, a column for each task.
 
-    ``stand_ins`` has, by method, the tasks that its row is taken from instead.
+    ``substitutes`` has, by method, the tasks that its row is taken from instead.
     """
 
     title: str
@@ -37,7 +37,7 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class SuspectScores:
-    """Figures of the paper, by task and method, that should not be taken at face value."""
+    """Scores of the paper, by task and method, that should not be taken at face value."""
 
     cells: tuple[tuple[str, str], ...]
     why: str
@@ -103,7 +103,7 @@ class PaperPart:
         """The methods of a block, all or those of them that are chosen.
 
         A chosen method that the part does not have comes after them in every block; one that the
-        part has elsewhere stays where the paper has it.
+        part has in another table stays where the paper has it.
         """
         if not chosen:
             return table.methods

@@ -1,6 +1,6 @@
 """The tables of the paper as data: which methods on which tasks make each part of it.
 
-A further part is one more entry of ``PARTS``. The figures of the paper are not here: every task
+A further part is one more entry of ``PARTS``. The scores of the paper are not here: every task
 states its own (``Task.paper``).
 """
 
@@ -98,14 +98,14 @@ NODE_CLASSIFICATION = PaperPart(
                 )
                 for network in ("dnn", "gnn")
             ),
-            "The paper has the same figure for the DNN and the GNN, to the last digit: suspect.",
+            "The paper has the same score for the DNN and the GNN, to the last digit: suspect.",
         ),
     ),
     (
         "The paper has no dlADMM row for the GNN.",
         "The paper states neither epochs, seeds nor repeats. The paper's scale has here the 300 "
         "epochs of the public Keras example, without its early stopping.",
-        "Test sets of the paper, recovered from the rounding of its figures: Cora 1,325 nodes "
+        "Test sets of the paper, recovered from the rounding of its scores: Cora 1,325 nodes "
         "(fits all but dlADMM), Citeseer 994, Computers 4,126, PubMed consistent with 5,916; of "
         "Physics and CS they cannot be determined. On Cora, BADM is 14 nodes (DNN) and 11 nodes "
         "(GNN) ahead of Adam: within the noise of the split, whose standard error is about 1.2 "
@@ -113,7 +113,7 @@ NODE_CLASSIFICATION = PaperPart(
         "Of speed the paper says that BADM reaches its final accuracy on Computers in 2,300 "
         "iterations and on Physics in 700, the others in at least 6,800 and 1,380.",
         "As printed, BADM's effective step is 1/σ without scaling by coordinate: SGD with a "
-        "memory. That is hard to square with its figures in the paper.",
+        "memory. That is hard to square with its scores in the paper.",
         "badm-diagonal has the paper's penalties too, so that its step is 1/σ: 1.25 to 2.5 times "
         "the learning rate of the others, on CS 20 times. Where runs are short, a longer step "
         "leads: this table does not say which method is best, `badm compare` with its tuned "
@@ -127,7 +127,7 @@ MOLECULE = PaperPart(
     (TableSpec("MPNN", {"BBBP": "bbbp"}, ("rmsprop", "adam", "badm-printed", *OURS)),),
     NAMES,
     notes=(
-        "The paper shows curves of accuracy only: there are no figures to set beside these. It "
+        "The paper shows curves of accuracy only: there are no numbers to set beside these. It "
         "says that BADM has the best training accuracy and ties with Adam on the test, and that "
         "RMSProp is lower.",
     ),
@@ -167,7 +167,7 @@ IMAGES = PaperPart(
         "64; it lists no channels. Here they are 32, 64 and 64 for 32×32 images, as in the public "
         "tutorial for CIFAR-10, and four or five blocks for larger ones.",
         "At cpu scale there are 6,000 images of CIFAR-10 and SVHN to train and validate with, not "
-        "50,000 and 73,257: figures are lower for every method.",
+        "50,000 and 73,257: scores are lower for every method.",
     ),
 )
 
@@ -184,7 +184,7 @@ DETECTION = PaperPart(
     NAMES,
     notes=(
         "The IoU is over all test images; the public example looks at the first ten, and of how "
-        "many the paper's figures are is not known.",
+        "many the paper's scores are is not known.",
         "SOAP is not here: it decomposes matrices of 3,136 and 3,072 rows, and its steps take five "
         "times as long as their gradients.",
     ),
@@ -203,8 +203,8 @@ GENERATION = PaperPart(
     ),
     NAMES,
     notes=(
-        "The paper shows curves of KID only: there are no figures to set beside these.",
-        "A test figure is that of the weights with the best validation KID on the way, as KID goes "
+        "The paper shows curves of KID only: there are no numbers to set beside these.",
+        "A test score is that of the weights with the best validation KID on the way, as KID goes "
         "up and down in the course of a run.",
         "badm-diagonal has the paper's penalties and with them a step of 1/σ, 2.5 times the "
         "learning rate of Adam; adam-sigma is Adam with that step, to tell the one from the other. "
@@ -266,7 +266,7 @@ DIFFUSION = PaperPart(
     ),
     NAMES,
     notes=(
-        "The paper shows curves of KID only: there are no figures to set beside these.",
+        "The paper shows curves of KID only: there are no numbers to set beside these.",
         "The example goes on for 50 epochs and more, 25,550 steps of 64×64 images, and its author "
         "has a KID of 0.26 over Inception-V3 with this loss. At cpu scale there are 600 steps of "
         "16×16 images, at the end of which flowers are to be seen.",

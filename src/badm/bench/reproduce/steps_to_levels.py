@@ -44,10 +44,10 @@ def steps_to_levels(
 
     Infinite is what more than half of the seeds miss.
     """
-    facts = [task for task in comparison.tasks if task.name == spec.task]
-    if not facts:
+    infos = [task for task in comparison.tasks if task.name == spec.task]
+    if not infos:
         return [], {}
-    score = score_from_info(facts[0])
+    score = score_from_info(infos[0])
     curves = {
         method.name: [c for c in comparison.curves if _is(c, spec.task, method.name)]
         for method in comparison.methods

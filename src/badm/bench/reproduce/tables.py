@@ -38,7 +38,7 @@ class PaperCell:
     interval: str = ""
     paper: str = ""
     difference: str = ""
-    mark: str = ""  # of a footnote to the paper's figure
+    mark: str = ""  # of a footnote to the paper's score
     order: float | None = None
     best: bool = False
 
@@ -110,9 +110,7 @@ def paper_markdown(
     synthetic = [task.name for task in comparison.tasks if task.synthetic]
     if synthetic:
         which = "The" if len(synthetic) == len(comparison.tasks) else f"{', '.join(synthetic)}: the"
-        parts.append(
-            f"**{which} data are synthetic: differences from the paper's figures say nothing.**"
-        )
+        parts.append(f"**{which} data are synthetic: differences from the paper mean nothing.**")
     parts.append(_legend(comparison))
     for made in paper_tables(part, comparison, not_measured):
         parts += [f"## {escape(made.title)}", _markdown_table(made)]
@@ -131,7 +129,7 @@ def paper_markdown(
 
 
 def console_paper_table(made: PaperTable) -> RichTable:
-    """For a terminal: ours and the paper's, without intervals and differences."""
+    """The table for a terminal: ours and the paper's, without intervals and differences."""
     shown = RichTable(
         title=Text(f"{made.title}: ours / paper"),
         title_justify="left",
@@ -217,7 +215,7 @@ def _cell(task: TaskInfo, row: ResultRow, line: Line) -> PaperCell:
     if row.test is None or not ours.text:
         return PaperCell(line.instead or NOTHING, paper=paper)
     value = row.test.value
-    # In points: a difference of percents with their sign would read like a part of the figure.
+    # In points: a difference with a percent sign would read like a relative one.
     points = "" if row.paper is None else formatting.signed(value - row.paper, score.format)
     difference = points.removesuffix(" %")
     order = value if score.best == "high" else -value
@@ -245,14 +243,14 @@ def _with_best(lines: list[PaperLine]) -> list[PaperLine]:
 def _speeds(part: PaperPart, block: TableSpec, found: _Index) -> str:
     """How soon each method reaches the targets of a block, where it has any."""
     measured = {h: found.tasks[task] for h, task in block.columns.items() if task in found.tasks}
-    facts = measured.values()
-    if all(task.target is None for task in facts):
+    infos = measured.values()
+    if all(task.target is None for task in infos):
         return ""
-    targets = [NOTHING if x.target is None else score_from_info(x).format(x.target) for x in facts]
-    rows = [[block.title, *measured], ["---"] + ["---:"] * len(facts), ["target", *targets]]
+    targets = [NOTHING if x.target is None else score_from_info(x).format(x.target) for x in infos]
+    rows = [[block.title, *measured], ["---"] + ["---:"] * len(infos), ["target", *targets]]
     for method in _shown(part, block, found):
         if method not in block.substitutes:  # on other tasks, with other targets
-            lines = [found.lines[task.name, method] for task in facts]
+            lines = [found.lines[task.name, method] for task in infos]
             rows.append([_label(part, method), *map(_speed, lines)])
     return _rows(rows)
 
@@ -276,7 +274,7 @@ def _legend(comparison: Comparison) -> str:
     scale = ", ".join(dict.fromkeys(task.scale for task in comparison.tasks))
     points = " in points" if any(task.percent for task in comparison.tasks) else ""
     return escape(
-        f"Scale {scale}. Each cell: our test {better}, {several} / the paper's figure / ours minus "
+        f"Scale {scale}. Each cell: our test {better}, {several} / the paper's score / ours minus "
         f"the paper's{points}. Bold: the best of ours in a column."
     )
 
@@ -305,22 +303,22 @@ def _markdown_cell(cell: PaperCell) -> str:
 
 
 def _notes(part: PaperPart, comparison: Comparison) -> Iterator[str]:
-    """What stands in the way of the paper's figures: of the part, of its tasks, of these runs."""
+    """What differs from the paper: notes of the part, of its tasks, of these runs."""
     yield from part.notes
     measured = {task.name for task in comparison.tasks}
     for block in part.tables:
         for heading, name in block.columns.items():
             if name not in measured:
-                yield f"{heading} ({name}) is not measured: its data were not there"
-    said: dict[str, list[str]] = {}
+                yield f"{heading} ({name}) is not measured: its data were missing"
+    tasks_by_text: dict[str, list[str]] = {}
     for task in comparison.tasks:
         for text in filter(None, (task.paper_note, *task.notes)):
-            said.setdefault(text, []).append(task.name)
+            tasks_by_text.setdefault(text, []).append(task.name)
     for row in comparison.rows:
         if row.message:
-            said.setdefault(f"{row.method}: {row.message}", []).append(row.task)
+            tasks_by_text.setdefault(f"{row.method}: {row.message}", []).append(row.task)
     every = [task.name for task in comparison.tasks]
-    for text, names in said.items():
+    for text, names in tasks_by_text.items():
         whose = "All tasks" if len(every) > 1 and names == every else _task_names(part, names)
         yield f"{whose}: {text}"
     yield from comparison.notes
@@ -329,13 +327,13 @@ def _notes(part: PaperPart, comparison: Comparison) -> Iterator[str]:
 def _settings(part: PaperPart, comparison: Comparison) -> Iterator[str]:
     """A sentence for each method, its tasks with equal settings together."""
     for method in comparison.methods:
-        said: dict[str, list[str]] = {}
+        tasks_by_text: dict[str, list[str]] = {}
         for row in comparison.rows:
             if row.method == method.name and row.setting:
-                said.setdefault(setting_text(row.setting), []).append(row.task)
+                tasks_by_text.setdefault(setting_text(row.setting), []).append(row.task)
         texts = [
-            text if len(said) == 1 else f"{text} ({_task_names(part, names)})"
-            for text, names in said.items()
+            text if len(tasks_by_text) == 1 else f"{text} ({_task_names(part, names)})"
+            for text, names in tasks_by_text.items()
         ]
         if texts:
             yield f"{method.name}: {'; '.join(texts)}"
@@ -350,15 +348,15 @@ def _task_names(part: PaperPart, names: Sequence[str]) -> str:
     'DNN, node-cora-gnn'
     """
     left = list(names)
-    said = []
+    titles = []
     for block in part.tables:
         rows = {block.title: tuple(block.columns.values())}
         rows |= {f"{block.title} of {name}": one.tasks for name, one in block.substitutes.items()}
         for title, row in rows.items():
             if len(row) > 1 and all(task in left for task in row):
-                said.append(title)
+                titles.append(title)
                 left = [task for task in left if task not in row]
-    return ", ".join([*said, *left])
+    return ", ".join([*titles, *left])
 
 
 def _steps(comparison: Comparison) -> str:

@@ -1,12 +1,12 @@
-// What the tasks show of trained models: pictures and texts, methods side by side.
+// Samples and predictions of trained models: images and texts, methods side by side.
 
-function drawExhibits() {
+function drawArtifacts() {
   const all = ofTask(comparison.artifacts);
   $("artifacts").hidden = !all.length;
   if (!all.length) return;
   const unique = (key) => [...new Set(all.map((artifact) => artifact[key]))].sort((a, b) => a - b);
   const [steps, seeds] = [unique("step"), unique("seed")];
-  // All steps if there are several: what becomes of the models is what one wants to see.
+  // All steps if there are several: readers want to see how the models change.
   const chosen = { step: steps.length > 1 ? "all" : String(steps[0]), seed: String(seeds[0]) };
   const show = () => {
     const own = all.filter((one) => String(one.seed) === chosen.seed);
@@ -68,7 +68,7 @@ function artifactParts(artifact) {
     const image = make("img", {
       src: artifact.picture, alt: `${artifact.title}, ${artifact.method}, step ${number(artifact.step)}`,
     });
-    // Small pictures are enlarged, and their pixels are what one wants to see.
+    // Small images are enlarged, and readers want to see their pixels.
     image.addEventListener("load", () => {
       if (image.naturalWidth < 200) image.style.imageRendering = "pixelated";
     });

@@ -4,7 +4,7 @@ const charts = [];
 const touch = matchMedia("(pointer: coarse)").matches;
 const READ_HINT = touch
   ? "Tap a line to read its values."
-  : "Point at a line, or focus the figure and press the arrow keys, to read the values. Drag to zoom, double-click to go back.";
+  : "Point at a line, or focus the figure and press the arrow keys, to read the values. Drag to zoom, double-click to reset.";
 
 // `describe()` gives {label, methods, traces, layout, table}, or null where there is nothing to
 // draw. Traces that can be read have `lines`: for each point the lines of its hover text. A zoom
@@ -76,7 +76,7 @@ function drawToggles(chart, methods) {
   }
 }
 
-// The line whose name is pointed at stands out: among 25 the eye does not find it.
+// The line whose name is pointed at stands out: among 25 it is hard to find.
 function emphasise(chart, method) {
   const traces = chart.plot.data;
   if (!traces?.length) return;
@@ -84,7 +84,7 @@ function emphasise(chart, method) {
   Plotly.restyle(chart.plot, { opacity: traces.map((trace) => found && trace.meta !== method ? 0.12 : 1) });
 }
 
-// In all figures; `hidden` is for all of these methods or says it of each.
+// In all figures; `hidden` is a value for all of these methods, or a function of one.
 function hide(methods, hidden) {
   for (const method of methods) {
     const hiding = typeof hidden === "function" ? hidden(method) : hidden;

@@ -1,9 +1,9 @@
-// Training curves: a figure over steps or seconds.
+// Training curves: a metric over steps or seconds.
 
 function addCurves() {
   const chart = addChart($("curves-chart"), describeCurves);
-  $("figure").addEventListener("change", (event) => {
-    chooseFigure(event.target.value);
+  $("metric").addEventListener("change", (event) => {
+    chooseMetric(event.target.value);
     drawChart(chart);
   });
   $("band").checked = state.band;
@@ -25,25 +25,25 @@ function addCurves() {
   ]);
 
   // Losses fall by orders of magnitude; scores crowd where they end.
-  function chooseFigure(value) {
-    state.figure = value;
+  function chooseMetric(value) {
+    state.metric = value;
     state.y = value?.startsWith("losses:") && allPositive() ? "log" : "close";
     drawX();
     drawY();
   }
 
   return () => {
-    const choices = figureChoices();
-    const kept = choices.some(({ value }) => value === state.figure);
-    chooseFigure(kept ? state.figure : choices[0]?.value ?? null);
-    options($("figure"), choices, state.figure);
+    const choices = metricChoices();
+    const kept = choices.some(({ value }) => value === state.metric);
+    chooseMetric(kept ? state.metric : choices[0]?.value ?? null);
+    options($("metric"), choices, state.metric);
   };
 }
 
 function allSeries() {
-  if (state.figure === null) return [];
-  const figure = figureOf(state.figure);
-  return methodNames.map((method) => seriesOf(method, figure)).filter(Boolean);
+  if (state.metric === null) return [];
+  const metric = metricOf(state.metric);
+  return methodNames.map((method) => seriesOf(method, metric)).filter(Boolean);
 }
 
 function allPositive() {
@@ -56,47 +56,47 @@ function describeCurves() {
   const shown = all.filter((series) => !state.hidden.has(series.method));
   // BADM last, that is on top.
   const ordered = [...shown].sort((a, b) => isBadm(a.method) - isBadm(b.method));
-  const figure = figureOf(state.figure);
-  const scale = figure.percent ? 100 : 1;
-  const name = figureChoices().find(({ value }) => value === state.figure).label;
+  const metric = metricOf(state.metric);
+  const scale = metric.percent ? 100 : 1;
+  const name = metricChoices().find(({ value }) => value === state.metric).label;
   const bands = state.band ? ordered.filter((series) => series.seeds > 1) : [];
   return {
     label: `${name} of ${shown.length} methods on ${state.task}, over ${state.x}`,
     methods: all.map((series) => series.method),
     traces: [
       ...bands.map((series) => bandTrace(series, scale)),
-      ...ordered.map((series) => curveTrace(series, figure, scale)),
+      ...ordered.map((series) => curveTrace(series, metric, scale)),
     ],
     layout: {
       xaxis: { title: state.x === "steps" ? "steps" : "seconds of training", rangemode: "tozero" },
       yaxis: {
-        title: name, type: state.y === "log" ? "log" : "linear", ticksuffix: figure.percent ? " %" : "",
-        ...(state.y === "close" ? { range: closeUp(shown, figure, scale) } : {}),
+        title: name, type: state.y === "log" ? "log" : "linear", ticksuffix: metric.percent ? " %" : "",
+        ...(state.y === "close" ? { range: closeUp(shown, metric, scale) } : {}),
       },
-      uirevision: [state.task, state.figure, state.x, state.y].join(" "),
-      ...targetLine(figure, scale),
+      uirevision: [state.task, state.metric, state.x, state.y].join(" "),
+      ...targetLine(metric, scale),
     },
-    table: () => curvesTable(shown, figure),
+    table: () => curvesTable(shown, metric),
   };
 }
 
 // The values of the last three quarters of a run, but for the worst tenth of them.
-function closeUp(shown, figure, scale) {
+function closeUp(shown, metric, scale) {
   const values = shown.flatMap(({ mean }) => mean.slice(Math.floor(mean.length / 4))).sort((a, b) => a - b);
-  if (figure.isScore && task().target !== null) values.push(task().target);
+  if (metric.isScore && task().target !== null) values.push(task().target);
   const cut = Math.floor(values.length / 10);
-  const high = !figure.isScore || task().best === "low" ? values[values.length - 1 - cut] : Math.max(...values);
-  const low = figure.isScore && task().best === "high" ? values[cut] : Math.min(...values);
+  const high = !metric.isScore || task().best === "low" ? values[values.length - 1 - cut] : Math.max(...values);
+  const low = metric.isScore && task().best === "high" ? values[cut] : Math.min(...values);
   const margin = 0.06 * (high - low || Math.abs(high) || 1);
   return [scale * (low - margin), scale * (high + margin)];
 }
 
-function curveTrace(series, figure, scale) {
-  const show = figure.percent ? percent : number;
+function curveTrace(series, metric, scale) {
+  const show = metric.percent ? percent : number;
   const lines = series.steps.map((step, i) => [
     series.method,
     `step ${number(step)}, ${number(series.seconds[i])} s`,
-    `${figure.name} ${show(series.mean[i])}`,
+    `${metric.name} ${show(series.mean[i])}`,
     ...(series.seeds > 1 ? [`seeds ${show(series.low[i])} to ${show(series.high[i])}`] : []),
   ]);
   return lineTrace(series.method, series[state.x], series.mean.map((y) => scale * y), lines);
@@ -112,9 +112,9 @@ function bandTrace(series, scale) {
   };
 }
 
-function targetLine(figure, scale) {
+function targetLine(metric, scale) {
   const target = task().target;
-  if (!figure.isScore || target === null || (state.y === "log" && target <= 0)) return {};
+  if (!metric.isScore || target === null || (state.y === "log" && target <= 0)) return {};
   const y = scale * target;
   const colour = cssColour("--ink");
   return {
@@ -129,8 +129,8 @@ function targetLine(figure, scale) {
   };
 }
 
-function curvesTable(shown, figure) {
-  const show = figure.percent ? percent : number;
+function curvesTable(shown, metric) {
+  const show = metric.percent ? percent : number;
   const steps = [...new Set(shown.flatMap((series) => series.steps))].sort((a, b) => a - b);
   const found = shown.map((series) => new Map(series.steps.map((step, i) => [step, series.mean[i]])));
   return {

@@ -6,7 +6,7 @@ const state = {
   task: comparison.tasks.length ? comparison.tasks[0].name : null,
   hidden: new Set(), // methods, in all figures
   sort: null, // {key, ascending}; null is the order of rank
-  figure: null,
+  metric: null,
   x: "steps",
   y: "linear",
   band: comparison.methods.length <= 8, // more bands are a fog

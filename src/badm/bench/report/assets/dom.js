@@ -54,7 +54,7 @@ function plainTable(heads, rows, label) {
           cell instanceof Node ? cell : make("td", {}, cell)))))));
 }
 
-// Made when it is first opened, and anew by whoever calls `refresh`.
+// Built when it is first opened, and again by `refresh`.
 function lazyDetails(details, build) {
   const body = details.lastElementChild;
   const refresh = () => details.open ? body.replaceChildren(build()) : body.replaceChildren();

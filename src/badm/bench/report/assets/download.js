@@ -1,4 +1,4 @@
-// The numbers of the page as files, made here: no server is asked.
+// The numbers of the page as files, made in the browser: no server is involved.
 
 function save(name, type, text) {
   const link = make("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
@@ -8,18 +8,18 @@ function save(name, type, text) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// JSON has null for the infinity of a miss; in a table it would look like a figure not measured.
+// JSON has null for the infinity of a miss; in a table it would look like a value that was not measured.
 function csv() {
-  const figures = ["test", "validation", "train_loss", "steps_to_target", "gradients_to_target", "seconds_to_target"];
+  const metrics = ["test", "validation", "train_loss", "steps_to_target", "gradients_to_target", "seconds_to_target"];
   const single = ["seconds_per_step", "peak_bytes", "state_bytes", "trials", "diverged", "paper"];
   const heads = ["task", "method", "status", "message", "seeds", "setting",
-    ...figures.flatMap((name) => [name, `${name}_low`, `${name}_high`]),
+    ...metrics.flatMap((name) => [name, `${name}_low`, `${name}_high`]),
     "compared_against", "difference", "p_value", ...single];
   const infinite = (name, interval, end) => interval === null ? ""
     : interval[end] ?? (name.endsWith("_to_target") ? "inf" : "");
   const rows = comparison.rows.map((row) => [
     row.task, row.method, row.status, row.message, row.seeds.join(" "), JSON.stringify(row.setting),
-    ...figures.flatMap((name) => ["value", "low", "high"].map((end) => infinite(name, row[name], end))),
+    ...metrics.flatMap((name) => ["value", "low", "high"].map((end) => infinite(name, row[name], end))),
     row.compared?.against, row.compared?.difference, row.compared?.p_value,
     ...single.map((name) => row[name]),
   ]);

@@ -2,7 +2,7 @@
 
 function drawHead() {
   $("title").textContent = comparison.title;
-  $("created").textContent = comparison.created ? ` of ${comparison.created.slice(0, 10)}` : "";
+  $("created").textContent = comparison.created ? `, ${comparison.created.slice(0, 10)}` : "";
   $("summary").replaceChildren(...comparison.summary.map((sentence) => make("p", {}, sentence)));
   $("facts").replaceChildren(...factList(view.facts));
   $("environment").replaceChildren(...pairs(view.environment));
@@ -54,7 +54,7 @@ function start() {
     drawTable();
     prepareCurves();
     prepareSensitivity();
-    drawExhibits();
+    drawArtifacts();
     drawSettings();
     drawCharts();
   };

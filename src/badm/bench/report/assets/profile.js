@@ -14,7 +14,7 @@ function describeProfile() {
   const ordered = [...shown].sort((a, b) => isBadm(a) - isBadm(b));
   const last = taus[taus.length - 1];
   return {
-    label: `Part of all tasks solved by ${shown.length} methods, against the steps of the fastest`,
+    label: `Share of tasks solved by ${shown.length} methods, against the steps of the fastest`,
     methods,
     traces: ordered.map((method) => profileTrace(method, taus, solved[method])),
     layout: {

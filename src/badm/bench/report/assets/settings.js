@@ -1,4 +1,4 @@
-// Settings, trials and methods as tables that are made when they are opened.
+// Settings, trials and methods as tables that are built when they are opened.
 
 function addSettings() {
   const textCell = (text) => make("td", { class: "text" }, text);
@@ -10,7 +10,7 @@ function addSettings() {
       textCell(view.tasks[state.task].settings[row.method] || "–"),
       textCell(row.searched.join(", ") || "–"),
       row.seeds.join(", ") || "–",
-    ]), "Settings that were used"));
+    ]), "Settings used"));
   const trials = lazyDetails($("trials"), () => plainTable(
     ["method", "trial", "setting", "validation score", "steps to target"],
     ofTask(comparison.tried).map((trial, i) => [
@@ -21,11 +21,11 @@ function addSettings() {
       // A miss is infinite, for which JSON has null.
       task().target === null || trial.status !== "finished" ? "–"
         : trial.steps_to_target === null ? "never" : number(trial.steps_to_target),
-    ]), "Trials of the search"));
+    ]), "Search trials"));
   lazyDetails($("methods"), () => plainTable(
     ["method", "family", "description"],
     comparison.methods.map((method) => [name(method.name), method.family, textCell(method.description)]),
-    "What the methods are"));
+    "Methods"));
   return () => {
     $("trials").hidden = !ofTask(comparison.tried).length;
     settings();
