@@ -64,8 +64,8 @@ def disturb(
     draw = random.Random(asked.seed)
     while len(done) < asked.kills and launcher.poll() is None:
         in_training, seconds = draw.random() < IN_TRAINING, draw.uniform(0.0, LONGEST)
-        before = reached(folder)
-        while in_training and reached(folder) == before and launcher.poll() is None:
+        before = step_reached(folder)
+        while in_training and step_reached(folder) == before and launcher.poll() is None:
             time.sleep(0.05)
         time.sleep(seconds)
         processes = ranks_of(launcher.pid)
@@ -76,12 +76,12 @@ def disturb(
             os.kill(processes[victim], signal.SIGKILL)
         except ProcessLookupError:
             continue
-        done.append({"rank": victim, "step": reached(folder), "in training": in_training})
+        done.append({"rank": victim, "step": step_reached(folder), "in training": in_training})
         print(f"kill {len(done)}: {done[-1]}", flush=True)
     return done
 
 
-def reached(folder: Path) -> int:
+def step_reached(folder: Path) -> int:
     """The last step in the trajectory of the run, 0 if there is none yet."""
     runs, _ = RunStore(folder).read_all()
     return max((point.step for run in runs for point in run.points), default=0)

@@ -2,8 +2,8 @@
 
     python docs/make_import_graph.py
 
-Every import between two rooms is shown once with its count: as an arrow where both are boxes of the
-evaluation or of the library, otherwise as text in one of the two.
+Every import between two rooms is shown once with its count: as an arrow, as ``→ room`` in a bar at
+the top, or as ``← room`` in a bar at the bottom or in a box of the library.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def room(module: str) -> str:
         return "commands"
     if path[:1] != ["bench"]:
         return path[0] if path and path[0] in LIBRARY else "badm"
-    if len(path) == 1 or path[1] in CONTRACTS:
+    if len(path) == 1:
+        return "bench"
+    if path[1] in CONTRACTS:
         return "contracts"
     return "helpers" if path[1] in HELPERS else path[1]
 
@@ -61,49 +63,51 @@ class Box:
     title: str
     purpose: str
     height: float = 1.0
-    bar: bool = False  # as wide as the evaluation: shows its imports as text
+    bar: str = ""  # "top" lists what it imports as text, "bottom" what imports it
+
+
+def _bar(y: float, title: str, purpose: str, bar: str) -> Box:
+    return Box(0, y, 14.4, title, purpose, 1.25, bar)
 
 
 BOXES = {
-    "commands": Box(0, 0.4, 14.4, "badm.commands, badm.cli", "parse and print", 1.25, True),
-    "reproduce": Box(0, 2.6, 5.2, "reproduce", "the paper's tables, ours beside them"),
-    "compare": Box(5.9, 2.6, 8.5, "compare", "which runs make a comparison: protocol, search"),
-    "report": Box(0, 4.7, 2.1, "report", "page, tables"),
-    "analysis": Box(3.1, 4.7, 3.8, "analysis", "statistics, summaries"),
-    "engine": Box(8.3, 4.7, 3.7, "engine", "one run, from seed to result"),
-    "tasks": Box(5.6, 6.8, 3.7, "tasks", "data, model, loss, score"),
-    "methods": Box(10.7, 6.8, 3.7, "methods", "optimizers to compare"),
-    "models": Box(5.6, 8.9, 2.1, "models", "networks"),
-    "data": Box(5.6, 11, 3.7, "data", "datasets: fetch, verify, read"),
-    "records": Box(
-        0, 12.8, 14.4, "records", "what is written down: runs, plans, comparisons", 1.25, True
-    ),
-    "contracts": Box(0, 14.5, 14.4, "task, method, paper", "the contracts", 1.25, True),
-    "helpers": Box(0, 16.2, 14.4, "errors, files, formatting, names", "the helpers", 1.25, True),
-    "paper": Box(0, 18.9, 3.0, "paper", "word for word", 1.4),
-    "badm": Box(3.9, 18.9, 6.1, "badm", "optimizer, update, groups", 1.4),
-    "metrics": Box(1.4, 21.2, 6.3, "metrics", "one file per metric", 1.4),
-    "distributed": Box(4.6, 23.5, 5.4, "distributed", "replicas, ranks, fsdp", 1.4),
-    "checks": Box(0, 25.8, 10.0, "checks", "checks of arguments"),
-    "processes": Box(10.4, 18.9, 4.0, "processes", "signals, parent death", 1.4),
+    "commands": _bar(0, "badm.commands, badm.cli", "parse, call and print", "top"),
+    "bench": _bar(2.3, "badm.bench", "the functions and classes people use", "top"),
+    "reproduce": _bar(3.9, "reproduce", "the paper's tables, ours beside them", "top"),
+    "compare": Box(1.2, 5.75, 13.2, "compare", "which runs make a comparison: protocol, search"),
+    "report": Box(1.2, 7.65, 2.7, "report", "page, tables, figures"),
+    "engine": Box(8.2, 7.65, 3.5, "engine", "one run, from seed to result"),
+    "analysis": Box(1.2, 9.55, 4.3, "analysis", "statistics, summaries, sentences"),
+    "methods": Box(6.4, 9.55, 3.2, "methods", "optimizers to compare"),
+    "tasks": Box(10.5, 9.55, 3.9, "tasks", "data, model, loss, score"),
+    "models": Box(10.5, 11.45, 2.1, "models", "networks"),
+    "data": Box(10.5, 13.35, 3.9, "data", "datasets: fetch, verify, read"),
+    "records": _bar(15.0, "records", "what is written down: runs, plans, comparisons", "bottom"),
+    "contracts": _bar(16.5, "task, method, paper", "the contracts", "bottom"),
+    "helpers": _bar(18.0, "errors, files, formatting, names", "the helpers", "bottom"),
+    "paper": Box(0, 20.7, 3.0, "paper", "word for word", 1.4),
+    "badm": Box(3.9, 20.7, 6.1, "badm", "optimizer, update, groups", 1.4),
+    "metrics": Box(1.4, 23.0, 6.3, "metrics", "one file per metric", 1.4),
+    "distributed": Box(4.6, 25.3, 5.4, "distributed", "replicas, ranks, fsdp", 1.4),
+    "checks": Box(0, 27.6, 10.0, "checks", "checks of arguments"),
+    "processes": Box(10.4, 20.7, 4.0, "processes", "signals, parent death", 1.4),
 }
 
-LIBRARY_TOP = 18.3
+LIBRARY_TOP = 20.1
 
-# Where each arrow runs: x of a vertical line, or points to turn at before the last box is reached.
-ARROWS: dict[tuple[str, str], float | tuple[float, float]] = {
-    ("reproduce", "report"): 1.0,
-    ("reproduce", "analysis"): 4.2,
-    ("reproduce", "tasks"): (2.6, 7.3),
-    ("compare", "analysis"): 6.4,
-    ("compare", "tasks"): 7.6,
-    ("compare", "engine"): 10.15,
-    ("compare", "methods"): 13.2,
-    ("engine", "tasks"): 8.8,
-    ("engine", "methods"): 11.3,
-    ("tasks", "models"): 6.6,
-    ("tasks", "data"): 8.5,
-    ("models", "data"): 6.6,
+# Where each arrow runs down: its x.
+ARROWS = {
+    ("compare", "report"): 2.5,
+    ("compare", "analysis"): 4.7,
+    ("compare", "methods"): 7.3,
+    ("compare", "engine"): 9.95,
+    ("compare", "tasks"): 12.9,
+    ("report", "analysis"): 2.5,
+    ("engine", "methods"): 8.8,
+    ("engine", "tasks"): 11.1,
+    ("tasks", "models"): 11.5,
+    ("tasks", "data"): 13.5,
+    ("models", "data"): 11.5,
     ("badm", "metrics"): 5.6,
     ("badm", "distributed"): 9.0,
     ("paper", "metrics"): 2.2,
@@ -115,7 +119,9 @@ ARROWS: dict[tuple[str, str], float | tuple[float, float]] = {
 X_UNIT, Y_UNIT = 58, 40  # pixels
 MARGIN = 24
 CAPTION = (
-    "Arrows show imports, with their number; so does “← tasks 25” in a box that tasks imports."
+    "Imports point down. An arrow has the number of imports;",
+    "so has “← tasks …” in a box that tasks imports,",
+    "and “→ engine …” in a box that imports engine.",
 )
 STYLE = """
   svg { background: #fff; }
@@ -140,14 +146,14 @@ def draw(found: Edges) -> str:
     if unknown := rooms - set(BOXES):
         raise ValueError(f"no box for {', '.join(sorted(unknown))}: add one to BOXES")
     parts = [
-        _text(0, 0.1, "heading", CAPTION),
-        _panel(1.95, 16.0, "badm.bench: the evaluation"),
-        _panel(18.3, 8.9, "badm: the library, which imports torch and nothing else"),
+        *(_text(1.2, 12.0 + 0.5 * n, "heading", line) for n, line in enumerate(CAPTION)),
+        _panel(1.65, 18.0, "badm.bench: the evaluation"),
+        _panel(LIBRARY_TOP - 0.05, 8.95, "badm: the library, which imports torch and nothing else"),
         *(part for pair, count in found.items() if pair in ARROWS for part in _arrow(pair, count)),
         *(part for name, box in BOXES.items() for part in _box(name, box, found)),
     ]
     left, width = MARGIN + round(0.4 * X_UNIT), round(15.2 * X_UNIT) + 2 * MARGIN
-    height = round(27.3 * Y_UNIT) + 2 * MARGIN
+    height = round(28.9 * Y_UNIT) + 2 * MARGIN
     recorded = json.dumps([[*pair, count] for pair, count in found.items()])
     body = "\n".join(parts)
     return f"""<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" \
@@ -179,26 +185,22 @@ def _box(name: str, box: Box, found: Edges) -> Iterator[str]:
 
 
 def _uses(name: str, found: Edges) -> str:
-    """List the imports that no arrow shows: of ``commands``, or by others of this room."""
-    rest = {pair: count for pair, count in found.items() if pair not in ARROWS}
-    from_commands = {
-        b: count for (a, b), count in rest.items() if a == "commands" and _has_arrows(b)
-    }
-    if name == "commands":
-        return "→ " + _listed(from_commands)
+    """List the imports that no arrow shows: of a bar at the top, or by others of this room."""
+    if BOXES[name].bar == "top":
+        return "→ " + _listed({b: n for (a, b), n in found.items() if a == name and _above(b)})
     by = {
-        a: count
-        for (a, b), count in rest.items()
-        if b == name and not (a == "commands" and b in from_commands)
+        a: n
+        for (a, b), n in found.items()
+        if b == name and (a, b) not in ARROWS and not (BOXES[a].bar == "top" and _above(b))
     }
-    if by and _has_arrows(name):
+    if by and _above(name):
         raise ValueError(f"no arrow from {', '.join(by)} to {name}: add one to ARROWS")
     return "← " + _listed(by) if by else ""
 
 
-def _has_arrows(name: str) -> bool:
-    """Whether a room is a box of the evaluation, whose imports are arrows."""
-    return not BOXES[name].bar and BOXES[name].y < LIBRARY_TOP
+def _above(name: str) -> bool:
+    """Whether a room is above those that list what imports them: bottom bars and the library."""
+    return BOXES[name].bar != "bottom" and BOXES[name].y < LIBRARY_TOP
 
 
 def _listed(counts: Mapping[str, int]) -> str:
@@ -206,16 +208,10 @@ def _listed(counts: Mapping[str, int]) -> str:
 
 
 def _arrow(pair: tuple[str, str], count: int) -> Iterator[str]:
-    above, below, way = BOXES[pair[0]], BOXES[pair[1]], ARROWS[pair]
-    x, turn = way if isinstance(way, tuple) else (way, None)
+    above, below, x = BOXES[pair[0]], BOXES[pair[1]], ARROWS[pair]
     top = above.y + above.height
-    if turn is None:
-        path = f"M{_x(x)} {_y(top)}V{_y(below.y)}"
-    else:
-        corner = f"Q{_x(x)} {_y(turn)} {_x(x + 0.2)} {_y(turn)}"
-        path = f"M{_x(x)} {_y(top)}V{_y(turn - 0.3)}{corner}H{_x(below.x)}"
-    yield f'<path class="arrow" d="{path}"/>'
-    yield _text(x + 0.12, top + 0.62, "count", str(count))
+    yield f'<path class="arrow" d="M{_x(x)} {_y(top)}V{_y(below.y)}"/>'
+    yield _text(x + 0.12, top + 0.58, "count", str(count))
 
 
 def _panel(y: float, height: float, heading: str) -> str:

@@ -18,7 +18,7 @@ TUTORIAL = Said(
         "trials + {seeds('tutorial')} seeds) = {runs('tutorial')} runs",
         "there are fourteen of them (`badm list methods` shows all there are) and "
         "{runs('digits')} runs",
-        "no sign of life for {constant('badm.bench.compare.search', 'STALE_SECONDS')} seconds",
+        "no heartbeat for {constant('badm.bench.compare.search', 'STALE_SECONDS')} seconds",
     ),
     constants=(
         ("takes 20 minutes, most of them for reading", "an estimate"),

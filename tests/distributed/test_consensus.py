@@ -103,10 +103,10 @@ def simulate(world_size: int, inner_name: str, steps: int, options: dict[str, An
     def mean_of(vectors: list[Tensor]) -> Any:
         return sum(a * x for a, x in zip(alpha, vectors, strict=True))
 
-    def apply(went: list[Tensor], gradients: list[Tensor]) -> None:
+    def apply(displacements: list[Tensor], gradients: list[Tensor]) -> None:
         nonlocal w, m
-        mean = mean_of(went)
-        since = [flat(params) - w - d for params, d in zip(replicas, went, strict=True)]
+        mean = mean_of(displacements)
+        since = [flat(params) - w - d for params, d in zip(replicas, displacements, strict=True)]
         for s, g in enumerate(gradients):
             u[s] = u[s] + eta * (mean_of(gradients) - g - u[s])
         new = m + (1 - beta) * (-mean - m)
@@ -115,7 +115,7 @@ def simulate(world_size: int, inner_name: str, steps: int, options: dict[str, An
             put(params, w + extra)
 
     def parting() -> tuple[list[Tensor], list[Tensor]]:
-        """What the ranks went and their mean gradients, of which the next ones begin anew."""
+        """Return the displacements and mean gradients of the ranks, and reset the means."""
         nonlocal count, sums
         means = [total / count for total in sums]
         count, sums = 0, [torch.zeros_like(w) for _ in replicas]

@@ -39,11 +39,11 @@ def problem_of(
     activation: type[nn.Module] = nn.ReLU,
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
-    epoch_steps: int = 3,
+    steps_per_epoch: int = 3,
 ) -> TrainingSetup:
     x, y = samples(count, sizes[0], sizes[-1], seed)
     module = network(sizes, activation, seed).to(dtype)
-    return TrainingSetup(module, 30, epoch_steps, supervised=lambda: (x.to(dtype), y))
+    return TrainingSetup(module, 30, steps_per_epoch, supervised=lambda: (x.to(dtype), y))
 
 
 def mlp_of(*args: Any, activation: type[nn.Module] = nn.ReLU, **options: Any) -> Perceptron:

@@ -589,9 +589,9 @@ def test_a_database_that_is_damaged_midway_ends_the_search_in_a_sentence(
     search.running[0] = -math.inf
     damage(file)
     end = partial(search.report, 0, TrialResult("finished", score=1.0))
-    for asked in (search.claim, search.send_heartbeat, search.results, end):
+    for call in (search.claim, search.send_heartbeat, search.results, end):
         with pytest.raises((StoreError, ProtocolError)) as error:
-            asked()
+            call()
         assert "\n" not in str(error.value)
     search.leave()  # and does not fail either
 

@@ -33,22 +33,22 @@ class Here:
 
     def __init__(self, store: RunStore) -> None:
         self.store = store
-        self.happened: list[WorkerEvent] = []
+        self.finished: list[WorkerEvent] = []
         self.done: list[RunConfig] = []
 
     @property
     def free(self) -> int:
-        return 0 if self.happened else 1
+        return 0 if self.finished else 1
 
     def start(self, job: Job) -> None:
         found = tasks.find(job.source, job.scale)
         options = RunOptions(keep_weights=job.keep_weights)
         run(job.config, found.task, methods.find(job.config.method), self.store, options)
         self.done.append(job.config)
-        self.happened.append(RunFinished(job))
+        self.finished.append(RunFinished(job))
 
     def events(self, seconds: float) -> list[WorkerEvent]:
-        events, self.happened = self.happened, []
+        events, self.finished = self.finished, []
         return events
 
     def stop(self) -> None:
@@ -68,7 +68,7 @@ class Deadly(Here):
         if job.config.key != self.victim or not self.deaths:
             return super().start(job)
         self.deaths -= 1
-        self.happened.append(WorkerDied(job, "killed by SIGKILL, perhaps for lack of memory"))
+        self.finished.append(WorkerDied(job, "killed by SIGKILL, perhaps for lack of memory"))
 
 
 def compare(plan: Plan, folder: Path, workers: Any = None, study: str = "") -> ComparisonRecord:

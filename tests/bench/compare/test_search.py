@@ -31,8 +31,8 @@ def opened(database: Path, machine: str = "here", trials: int = 4) -> Search:
     """The search as a process on that machine opens it."""
     locks = database.parent / machine
     locks.mkdir(exist_ok=True)
-    book = SearchDatabase(f"sqlite:///{database}", locks)
-    return book.search("task/method/abc", SPACE, trial_settings(SPACE, trials), "high")
+    shared = SearchDatabase(f"sqlite:///{database}", locks)
+    return shared.search("task/method/abc", SPACE, trial_settings(SPACE, trials), "high")
 
 
 def do_all(database: Path, machine: str, log: Path, trials: int) -> None:

@@ -315,7 +315,7 @@ def test_a_step_without_direction_goes_nowhere() -> None:
 
 @pytest.mark.parametrize("name", ["dladmm", "aa-dladmm"])
 def test_an_epoch_has_one_iteration_and_counts_what_it_costs(name: str) -> None:
-    problem = problem_of(SIZES, SAMPLES, epoch_steps=4)
+    problem = problem_of(SIZES, SAMPLES, steps_per_epoch=4)
     method = find(name)
     trainer = method.build(problem, method.setting({"rho": 1e-2}))
     work, weights, losses, counts = Idle(), [], [], []

@@ -194,7 +194,7 @@ class Search:
         return None
 
     def _is_alive(self, owner: str, trial: FrozenTrial, now: float) -> bool:
-        """By its lock on this machine, by its last sign of life on another."""
+        """By its lock on this machine, by its last heartbeat on another."""
         here = self.owner.lives(owner)
         if here is not None:
             return here
