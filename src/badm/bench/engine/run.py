@@ -74,7 +74,9 @@ def run_on_ranks(
 def _check(ranks: Ranks, config: RunConfig, method: Method, machine: Machine) -> None:
     """As many threads and ranks as the run is filed under, and all ranks for the same run."""
     if config.device != machine.device:
-        raise ValueError(f"the run is to be on {config.device}, and the machine is {machine}")
+        raise ValueError(
+            f"the run is filed under device {config.device}, and this process has {machine.device}"
+        )
     threads = torch.get_num_threads()
     if config.threads != threads:
         raise ValueError(f"the run is to have {config.threads} threads, and torch has {threads}")

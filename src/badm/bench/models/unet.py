@@ -150,4 +150,4 @@ def warmup_share(decay: float, step: Tensor) -> Tensor:
 def _warmup_shares(decay: float, device: torch.device) -> Tensor:
     """By step, until the decay is what it stays."""
     last = math.ceil((10 * decay - 1) / (1 - decay))
-    return torch.tensor([1 - warmup_decay(decay, step) for step in range(last + 2)], device=device)
+    return torch.tensor([1 - warmup_decay(decay, step) for step in range(last + 2)]).to(device)
