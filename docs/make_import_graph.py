@@ -9,6 +9,7 @@ the top, or as ``← room`` in a bar at the bottom or in a box of the library.
 from __future__ import annotations
 
 import json
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -85,12 +86,12 @@ BOXES = {
     "records": _bar(15.0, "records", "what is written down: runs, plans, comparisons", "bottom"),
     "contracts": _bar(16.5, "task, method, paper", "the contracts", "bottom"),
     "helpers": _bar(18.0, "errors, files, formatting, names", "the helpers", "bottom"),
-    "paper": Box(0, 20.7, 3.0, "paper", "word for word", 1.4),
-    "badm": Box(3.9, 20.7, 6.1, "badm", "optimizer, update, groups", 1.4),
-    "metrics": Box(1.4, 23.0, 6.3, "metrics", "one file per metric", 1.4),
-    "distributed": Box(4.6, 25.3, 5.4, "distributed", "replicas, ranks, fsdp", 1.4),
-    "checks": Box(0, 27.6, 10.0, "checks", "checks of arguments"),
-    "processes": Box(10.4, 20.7, 4.0, "processes", "signals, parent death", 1.4),
+    "paper": Box(0, 20.7, 3.0, "paper", "word for word", 1.8),
+    "badm": Box(3.9, 20.7, 6.1, "badm", "optimizer, update, groups", 1.8),
+    "metrics": Box(1.4, 23.4, 6.3, "metrics", "one file per metric", 1.4),
+    "distributed": Box(4.6, 25.7, 5.4, "distributed", "replicas, ranks, fsdp", 1.8),
+    "checks": Box(0, 28.4, 10.0, "checks", "checks of arguments"),
+    "processes": Box(10.4, 20.7, 4.0, "processes", "signals, parent death", 1.8),
 }
 
 LIBRARY_TOP = 20.1
@@ -118,6 +119,7 @@ ARROWS = {
 
 X_UNIT, Y_UNIT = 58, 40  # pixels
 MARGIN = 24
+LETTER = 6.8  # pixels of a letter of 12 px, at most on average
 CAPTION = (
     "Imports point down. An arrow has the number of imports;",
     "so has “← tasks …” in a box that tasks imports,",
@@ -148,12 +150,12 @@ def draw(found: Edges) -> str:
     parts = [
         *(_text(1.2, 12.0 + 0.5 * n, "heading", line) for n, line in enumerate(CAPTION)),
         _panel(1.65, 18.0, "badm.bench: the evaluation"),
-        _panel(LIBRARY_TOP - 0.05, 8.95, "badm: the library, which imports torch and nothing else"),
+        _panel(LIBRARY_TOP - 0.05, 9.75, "badm: the library, which imports torch and nothing else"),
         *(part for pair, count in found.items() if pair in ARROWS for part in _arrow(pair, count)),
         *(part for name, box in BOXES.items() for part in _box(name, box, found)),
     ]
     left, width = MARGIN + round(0.4 * X_UNIT), round(15.2 * X_UNIT) + 2 * MARGIN
-    height = round(28.9 * Y_UNIT) + 2 * MARGIN
+    height = round(29.7 * Y_UNIT) + 2 * MARGIN
     recorded = json.dumps([[*pair, count] for pair, count in found.items()])
     body = "\n".join(parts)
     return f"""<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" \
@@ -174,14 +176,17 @@ def _box(name: str, box: Box, found: Edges) -> Iterator[str]:
         f'<rect class="{kind}" x="{_x(box.x)}" y="{_y(box.y)}" width="{_x(box.width)}" '
         f'height="{_y(box.height)}" rx="7"/>'
     )
-    lines = [("title", box.title), ("purpose", box.purpose), ("uses", _uses(name, found))]
-    if box.bar:  # two lines
+    uses = _uses(name, found)
+    if box.bar:
         yield _text(box.x + 0.25, box.y + 0.52, "title", box.title, box.purpose)
-        yield _text(box.x + 0.25, box.y + 1.0, "uses", lines[2][1])
+        yield _text(box.x + 0.25, box.y + 1.0, "uses", uses)
         return
-    for line, (style, text) in enumerate(lines):
-        if text:
-            yield _text(box.x + 0.2, box.y + 0.42 + 0.4 * line, style, text)
+    lines = textwrap.wrap(uses, int(box.width * X_UNIT / LETTER) - 3, break_on_hyphens=False)
+    texts = [("title", box.title), ("purpose", box.purpose), *(("uses", line) for line in lines)]
+    if 0.42 + 0.4 * (len(texts) - 1) > box.height:
+        raise ValueError(f"{box.title} needs a higher or a wider box for {uses}")
+    for line, (style, text) in enumerate(texts):
+        yield _text(box.x + 0.2, box.y + 0.42 + 0.4 * line, style, text)
 
 
 def _uses(name: str, found: Edges) -> str:
@@ -204,7 +209,9 @@ def _above(name: str) -> bool:
 
 
 def _listed(counts: Mapping[str, int]) -> str:
-    return " · ".join(f"{n} {counts[n]}" for n in sorted(counts, key=lambda n: (-counts[n], n)))
+    return " · ".join(
+        f"{n}\N{NO-BREAK SPACE}{counts[n]}" for n in sorted(counts, key=lambda n: (-counts[n], n))
+    )
 
 
 def _arrow(pair: tuple[str, str], count: int) -> Iterator[str]:

@@ -372,5 +372,5 @@ def test_who_waits_for_the_trials_of_another_process_says_so(
         ComparisonRunner(plan, store, study, say).run(Here(store))
     assert said == [
         "waiting for trial 0 of sgd on quick, running in other processes; a trial is taken over "
-        "if its machine gives no sign of life for 45 seconds"
+        "if its machine sends no heartbeat for 45 seconds"
     ]

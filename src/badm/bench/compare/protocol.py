@@ -155,7 +155,7 @@ class ComparisonRunner:
         if trials:
             self.say(
                 f"waiting for {', '.join(trials[:3] + more)}, running in other processes; a trial "
-                f"is taken over if its machine gives no sign of life for {STALE_SECONDS:g} seconds"
+                f"is taken over if its machine sends no heartbeat for {STALE_SECONDS:g} seconds"
             )
 
     @property
