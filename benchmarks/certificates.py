@@ -1,4 +1,4 @@
-"""What ``badm certify`` prints on the problems of docs/theory.md.
+"""Run ``badm certify`` on the problems of docs/theory.md and save the output.
 
     python benchmarks/certificates.py -o results/certificates.json
 
@@ -34,7 +34,13 @@ def printed(command: str) -> object:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path, default=Path("certificates.json"))
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("certificates.json"),
+        help="JSON file to write (default: %(default)s)",
+    )
     output = parser.parse_args().output
     found = json.loads(output.read_text(encoding="utf-8")) if output.exists() else {}
     for command in COMMANDS:

@@ -1,13 +1,13 @@
-"""What replicas send and how long they take over slow links, step by step and every K steps.
+"""Measure bytes and time of replicas over slow links, communicating every step or every K steps.
 
-Two ranks on hosts of their own (hosts.py), joined by a link of a given rate. In three parts:
+Two ranks on separate hosts (hosts.py), connected by a link of a given rate. In three parts:
 
-1. Over an unhindered link every method trains at each of a few learning rates; the one with the
-   best validation loss at the end goes on to fresh seeds. What a method does is the same over every
-   link, to the last bit. Rates fall to 0, so that the loss at the end is not the noise of the last
-   steps, which means over ranks would have less of.
-2. Bytes are those that the network interface of the first rank sent, headers and all.
-3. Over each link the methods make some more steps against the clock, in turns. Seconds to the
+1. Over an unlimited link every method trains at each of a few learning rates; the one with the best
+   final validation loss is run on fresh seeds. The arithmetic is bitwise the same over every link.
+   Learning rates decay to 0, so that the final loss is not dominated by the noise of the last
+   steps, of which averages over ranks have less.
+2. Bytes are those that the network interface of the first rank sent, including headers.
+3. Over each link the methods do some more steps to be timed, in turns. Seconds to the
    target are the median of these seconds per step times the steps of part 1.
 
     BADM_DATA=... python benchmarks/communication.py
@@ -39,19 +39,19 @@ import badm
 from badm.bench.data import idx, path
 from badm.bench.methods.replicas import DiLoCo
 
-BATCH = 64  # of a rank
+BATCH = 64  # per rank
 HELD_OUT = 4_000
 EVERY = (1, 10, 50, 200)
-LOOK_EVERY = 20  # steps between two readings of the validation loss
-TARGET = 0.42  # validation loss; about what Adam has after two thirds of the steps
-CLOSE = 0.01  # of the loss step by step: what a loss may be above it and be called the same
-TIMED_STEPS, WARM_UP, TURNS = 20, 2, 3  # for K above it, one meeting and its steps
+LOOK_EVERY = 20  # steps between evaluations of the validation loss
+TARGET = 0.42  # validation loss; about Adam's after two thirds of the steps
+CLOSE = 0.01  # largest relative excess over DDP's loss that counts as equal
+TIMED_STEPS, WARM_UP, TURNS = 20, 2, 3  # a larger K takes one meeting and its steps
 TUNING_SEED = 1000
 
 
 @dataclass(frozen=True)
 class Way:
-    """A method: an inner optimizer, and how the ranks meet: at every step, or every so many."""
+    """A method: an inner optimizer, and how and how often the ranks communicate."""
 
     inner: str
     meeting: str = "DDP"
@@ -102,7 +102,7 @@ def optimizer(name: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
 
 
 class Replica:
-    """One rank at work in one way."""
+    """One rank that trains with one method."""
 
     def __init__(
         self, way: Way, lr: float, steps: int, data: tuple[Tensor, ...], seed: int = TUNING_SEED
@@ -137,7 +137,7 @@ class Replica:
 
     @torch.no_grad()
     def loss(self) -> float:
-        """On the held-out images, of the weights that all ranks agree on."""
+        """Compute the loss on the validation images, of the weights that all ranks share."""
         if self.consensus is None:
             return cross_entropy(self.model(self.held_x), self.held_y).item()
         with self.consensus.at_global_point():
@@ -169,7 +169,7 @@ def train(way: Way, lr: float, steps: int, data: tuple[Tensor, ...], seed: int) 
 
 
 def study(way: Way, orders: dict[str, Any], data: tuple[Tensor, ...]) -> dict[str, Any]:
-    """The learning rates on one seed, the best of them on fresh ones."""
+    """Try the learning rates on one seed, and run the best of them on fresh seeds."""
     rates, steps = orders["rates"], orders["steps"]
     tried = {lr: train(way, lr, steps, data, TUNING_SEED)["loss"] for lr in rates}
     lr = min(rates, key=lambda rate: math.inf if tried[rate] is None else tried[rate])
@@ -178,7 +178,7 @@ def study(way: Way, orders: dict[str, Any], data: tuple[Tensor, ...]) -> dict[st
 
 
 def clock(way: Way, data: tuple[Tensor, ...]) -> float:
-    """Seconds of a step, over whole rounds of steps and a meeting."""
+    """Measure the seconds per step, over whole rounds of steps and a meeting."""
     steps = max(TIMED_STEPS, way.every)
     replica = Replica(way, 1e-3, 2 * steps, data)
     for _ in range(max(WARM_UP, way.every)):
@@ -200,7 +200,7 @@ def load() -> tuple[Tensor, ...]:
 
 
 def rank(orders: dict[str, Any]) -> None:
-    """What a rank does: train or go by the clock, as it is told."""
+    """Run as one rank: train, or measure times, as its arguments say."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     data, rows = load(), []
@@ -218,13 +218,13 @@ def rank(orders: dict[str, Any]) -> None:
 
 
 def summarise(rows: list[dict[str, Any]]) -> None:
-    """Add to every row what its runs come to, and its loss against that of DDP, seed by seed."""
+    """Add to every row the summary of its runs, and its loss relative to DDP's, seed by seed."""
     for row in rows:
         ends = [run["loss"] for run in row["runs"]]
         steps = [run["steps to target"] for run in row["runs"]]
         row["bytes per step"] = statistics.mean(run["bytes per step"] for run in row["runs"])
         row["loss"] = None if None in ends else statistics.mean(ends)
-        # A miss is never dropped: it comes behind all others.
+        # A miss is never dropped: it sorts after all others.
         middle = sorted(steps, key=lambda s: math.inf if s is None else s)[len(steps) // 2]
         row["steps to target"] = middle
         ddp = next(other for other in rows if not other["every"] and inner(other) == inner(row))
@@ -266,11 +266,11 @@ def tabulate(rows: list[dict[str, Any]], links: list[float]) -> str:
 
 
 def verdicts(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """For each family of methods, the ``K`` up to which the loss is that of DDP."""
+    """Say for each family of methods for which ``K`` the loss is that of DDP."""
     families: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        name, told, _ = row["method"].partition(", K = ")
-        if told and "wire" not in row["method"]:
+        name, periodic, _ = row["method"].partition(", K = ")
+        if periodic and "wire" not in row["method"]:
             families.setdefault(name, []).append(row)
     for name, family in families.items():
         close = [
@@ -290,9 +290,9 @@ def _listed(numbers: list[int]) -> str:
 
 
 def draw(rows: list[dict[str, Any]], links: list[float], file: Path) -> None:
-    """Seconds to the target over the rate of the link; a panel for each family, a line for each K.
+    """Draw seconds to the target over the rate of the link; a panel per family, a line per K.
 
-    Step by step is in all of them, for comparison.
+    DDP is in all of them, for comparison.
     """
     import matplotlib.pyplot as plt
 
@@ -328,17 +328,38 @@ def draw(rows: list[dict[str, Any]], links: list[float], file: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--rates", type=float, nargs="+", default=[3e-4, 1e-3, 3e-3, 1e-2, 3e-2])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--links", type=float, nargs="+", default=[1000.0, 100.0, 10.0])
-    parser.add_argument("--output", type=Path, default=Path("results/communication.json"))
+    parser.add_argument(
+        "--steps", type=int, default=1000, help="training steps (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rates",
+        type=float,
+        nargs="+",
+        default=[3e-4, 1e-3, 3e-3, 1e-2, 3e-2],
+        help="learning rates to try (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="seeds of the final runs (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--links",
+        type=float,
+        nargs="+",
+        default=[1000.0, 100.0, 10.0],
+        help="rates of the link, in Mbit/s (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("results/communication.json"),
+        help="JSON file to write (default: %(default)s)",
+    )
     parser.add_argument("--as-rank", type=json.loads, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.as_rank is not None:
         return rank(asked.as_rank)
     require()
-    path("fashion-mnist")  # says what to do if it is not there, before any rank does
+    path("fashion-mnist")  # if it is missing, say so before any rank starts
     orders = {"steps": asked.steps, "rates": asked.rates, "seeds": asked.seeds}
     with hosts():
         rows = on_hosts({"timed": False, **orders})

@@ -1,17 +1,16 @@
-"""Two facts of Cora: the printed BADM behaves like SGD, and Adam at 1e-2 learns what it should.
+"""Two checks on Cora: the printed BADM behaves like SGD, and Adam at 1e-2 reaches known scores.
 
-Five seeds of the DNN and the GNN, each run judged on the test split by the weights that were best
-on the validation split:
+Five seeds of the DNN and the GNN, each run evaluated on the test split with the weights that were
+best on the validation split:
 
 - the paper's Algorithm 1 at its penalties (ρ, σ) = (200, 800), beside SGD at the paper's learning
-  rate 1e-3, at the step 1/σ = 1.25e-3 which the algorithm amounts to, and beside what the paper
-  reports of both;
-- Adam at 1e-2, the learning rate of the public Keras example, of which 0.72 (DNN) and 0.77 (GNN)
-  are asked.
+  rate 1e-3, at the algorithm's own step 1/σ = 1.25e-3, and what the paper reports for both;
+- Adam at 1e-2, the learning rate of the public Keras example, which should reach 0.72 (DNN) and
+  0.77 (GNN).
 
     BADM_DATA=../shared/data python benchmarks/cora.py -o results/cora.json
 
-Runs are kept in a folder, so an interrupted benchmark goes on. Beside the JSON it writes a table as
+Runs are kept in a folder: run the same command to resume. Beside the JSON it writes a table as
 Markdown.
 """
 
@@ -42,7 +41,7 @@ CASES: dict[str, tuple[str, dict[str, float]]] = {
 
 
 def accuracies(name: str, case: str, store: RunStore) -> list[float]:
-    """On the test split, by seed."""
+    """Return the test accuracies by seed."""
     task = tasks.find(name)
     called, given = CASES[case]
     method = find(called)
@@ -79,7 +78,7 @@ def _cell(values: list[float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the runs")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder to keep runs in")
     parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,13 +1,13 @@
-"""dlADMM on MNIST with the settings of its public code: accuracy by iteration, and its cost.
+"""Train dlADMM on MNIST with the settings of its public code; measure accuracy and cost.
 
 A 784–1000–1000–10 perceptron, all training images at once, 200 iterations, float32, one thread.
-The cost of an iteration is measured beside an epoch of SGD on the same network and images, turn by
-turn, so that whatever else the machine does weighs on both.
+The cost of an iteration is measured beside an epoch of SGD on the same network and images, in
+turns, so that other load on the machine affects both.
 
     BADM_DATA=../shared/data python benchmarks/dladmm.py -o results/dladmm.json
 
-An interrupted benchmark goes on where it was. Beside the JSON it writes a table as Markdown and the
-curves as a picture.
+Run the same command to resume. Beside the JSON it writes a table as Markdown and the curves as an
+image.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def accuracy(module: nn.Module, x: Tensor, y: Tensor) -> float:
 
 
 def train(name: str, curve: dict[str, Any], checkpoint: Path, save: Callable[[], None]) -> None:
-    """The iterations that are left, each with its figures in ``curve``."""
+    """Do the remaining iterations, and add the metrics of each to ``curve``."""
     x, y, x_test, y_test = data()
     module = network()
     admm = algorithm(name, module, x, y)
@@ -75,13 +75,13 @@ def train(name: str, curve: dict[str, Any], checkpoint: Path, save: Callable[[],
         module.load_state_dict(saved["module"])
         admm.load_state_dict(saved["admm"])
     plain = getattr(admm, "plain", admm)
-    for figures in curve.values():
-        del figures[plain.iterations :]
+    for values in curve.values():
+        del values[plain.iterations :]
     while plain.iterations < ITERATIONS:
         began = time.perf_counter()
         with torch.no_grad():
             admm.iterate()
-        figures = {
+        metrics = {
             "seconds": round(time.perf_counter() - began, 3),
             "loss": round(admm.loss, 5),
             "train": accuracy(module, x, y),
@@ -91,14 +91,14 @@ def train(name: str, curve: dict[str, Any], checkpoint: Path, save: Callable[[],
             "residual": float(f"{plain.gap():.4g}"),
             "accepted": getattr(admm, "accepted", 0),
         }
-        for key, value in figures.items():
+        for key, value in metrics.items():
             curve.setdefault(key, []).append(value)
         save()
         if plain.iterations % CHECKPOINT_EVERY == 0:
             torch.save({"module": module.state_dict(), "admm": admm.state_dict()}, checkpoint)
         print(
             f"\r{name}: {plain.iterations} of {ITERATIONS} iterations, loss {admm.loss:.4f}, "
-            f"test accuracy {figures['test']:.4f}, {figures['seconds']:.1f} s ",
+            f"test accuracy {metrics['test']:.4f}, {metrics['seconds']:.1f} s ",
             end="",
             flush=True,
         )
@@ -107,7 +107,7 @@ def train(name: str, curve: dict[str, Any], checkpoint: Path, save: Callable[[],
 
 
 def costs() -> dict[str, list[float]]:
-    """Seconds of an SGD epoch and of an iteration of each method, in turn."""
+    """Measure the seconds of an SGD epoch and of an iteration of each method, in turns."""
     x, y, _, _ = data()
     module = network()
     optimizer = torch.optim.SGD(module.parameters(), lr=LR)
@@ -127,7 +127,7 @@ def costs() -> dict[str, list[float]]:
             began = time.perf_counter()
             with torch.set_grad_enabled(name == "sgd"):
                 once()
-            if repeat:  # the first is to warm up
+            if repeat:  # the first is a warm-up
                 seconds[name].append(round(time.perf_counter() - began, 3))
             print(f"\rcost: {repeat} of {REPEATS} repeats", end="", flush=True)
     print()
@@ -165,7 +165,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def first(values: list[float], level: float) -> int | str:
-    """The iteration in which a level is reached."""
+    """Return the iteration in which a level is reached."""
     return next((k for k, value in enumerate(values, 1) if value >= level), "none")
 
 
@@ -195,7 +195,13 @@ def draw(report: dict[str, Any], file: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path, default=Path("dladmm.json"))
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("dladmm.json"),
+        help="JSON file to write (default: %(default)s)",
+    )
     output: Path = parser.parse_args().output
     torch.set_num_threads(1)
     report: dict[str, Any] = {

@@ -1,10 +1,10 @@
-"""What the step of an optimizer costs on an embedding of 30,000 words, in gradients.
+"""Measure an optimizer's step on an embedding of 30,000 words, relative to a gradient.
 
 The model is the one of ``mlm-pretrain`` at the paper's sizes: an embedding of 30,000×128, a small
 encoder, an output layer as large as the embedding, 32 reviews of 256 words. For each method this
-measures the processor time of a step on the embedding alone and on the whole model, as parts of the
-time of a gradient (forward and backward). Everything takes turns; a turn is ten steps of each
-method, a whole round of refreshes, and what is reported is the median over the turns of the ratio
+measures the processor time of a step on the embedding alone and on the whole model, relative to
+the time of a gradient (forward and backward). Methods take turns; a turn is ten steps of each
+method, a whole round of refreshes, and the reported value is the median over the turns of the ratio
 to the gradient of that turn. Absolute times depend on the machine.
 
     python benchmarks/embedding.py -o results/embedding.json
@@ -33,10 +33,10 @@ from badm.bench import methods
 from badm.bench.method import OptimizerTrainer, TrainingSetup
 from badm.bench.models.masked_language_model import Encoder, MaskedLanguageModel
 
-WORDS, LENGTH, BATCH, HIDDEN = 30_000, 256, 32, 0.1  # the last: of all places, about as in reviews
+WORDS, LENGTH, BATCH, HIDDEN = 30_000, 256, 32, 0.1  # the last: fraction of masked words
 STEPS_OF_A_TURN = 10
 NAMES = ("badm-printed", "badm-diagonal", "badm", "badm-kronecker", "adam", "muon", "soap")
-# Without badm.parameter_groups, which knows an embedding and gives it the diagonal metric.
+# Without badm.parameter_groups, which gives an embedding the diagonal metric.
 UNTOLD = ("spectral", "kronecker")
 
 Step = Callable[[], object]
@@ -48,7 +48,7 @@ def network() -> MaskedLanguageModel:
 
 
 def gradient_of(model: MaskedLanguageModel) -> Step:
-    """Of a batch whose words are as frequent as words are: the n-th one like 1/n."""
+    """Return the gradient of a batch with Zipf-distributed words."""
     torch.manual_seed(1)
     frequencies = 1 / torch.arange(1, WORDS + 1)
     words = torch.multinomial(frequencies, BATCH * LENGTH, replacement=True).view(BATCH, LENGTH)
@@ -62,7 +62,7 @@ def gradient_of(model: MaskedLanguageModel) -> Step:
 
 
 def step_of(name: str, module: nn.Module) -> Step:
-    """The step of a method at its defaults, on gradients that are there."""
+    """Return the step of a method at its defaults, on existing gradients."""
     method = methods.find(name)
     trainer = method.build(TrainingSetup(module, STEPS_OF_A_TURN), method.setting({}))
     assert isinstance(trainer, OptimizerTrainer)
@@ -70,7 +70,7 @@ def step_of(name: str, module: nn.Module) -> Step:
 
 
 def embedding_like(model: MaskedLanguageModel) -> nn.Embedding:
-    """A copy of the embedding with the gradient that it has."""
+    """Copy the embedding and its gradient."""
     like = nn.Embedding(WORDS, model.encoder.width)
     with torch.no_grad():
         like.weight.copy_(model.encoder.embedding.weight)
@@ -113,7 +113,7 @@ def measure(names: Sequence[str], turns: int) -> dict[str, Any]:
         for key, work in works.items():
             times[key].append(seconds(work, STEPS_OF_A_TURN))
         print(f"turn {turn} of {turns}", flush=True)
-    # The first turn is for states to be made.
+    # The first turn creates the states.
     rows: dict[str, Any] = {}
     for (name, what), those in times.items():
         rows.setdefault(name, {})[what] = ratios(those[1:], gradients[1:])
@@ -122,10 +122,14 @@ def measure(names: Sequence[str], turns: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--only", help="methods, with commas between them")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
+    parser.add_argument(
+        "--turns", type=int, default=5, help="turns to measure (default: %(default)s)"
+    )
+    parser.add_argument("--only", help="comma-separated names of methods")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="threads of torch (default: %(default)s)"
+    )
+    parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     names = arguments.only.split(",") if arguments.only else NAMES

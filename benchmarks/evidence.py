@@ -1,14 +1,14 @@
-"""Every number of README and docs with the file it comes from.
+"""Check that every number in README and docs matches the file it comes from.
 
-    python benchmarks/evidence.py            # what has no source or differs from it; exit code 1
-    python benchmarks/evidence.py --list     # every number, where it stands and its source
+    python benchmarks/evidence.py            # numbers without a source or unlike it; exit code 1
+    python benchmarks/evidence.py --list     # every number, its line and its source
 
 A number has a source if
 
 - a claim of ``claims`` has an expression in its place, such as ``{steps('molecule', 'bbbp',
   'adam')}``: the number must be its value, rounded to the digits that are shown;
-- a constant of ``claims`` says why it is no measurement;
-- or one of ``RULES`` finds that it is code, an address, a name such as CIFAR-10, part of a formula
+- a constant of ``claims`` says why it is not measured;
+- or one of ``RULES`` recognises it as code, an address, a name such as CIFAR-10, part of a formula
   such as 1/σ, the level of an interval or a reference such as Table 1.
 """
 
@@ -47,7 +47,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part of a page as it reads; ``offsets`` are those of its characters in the page."""
+    """A part of a page as rendered; ``offsets`` are those of its characters in the page."""
 
     text: str
     offsets: list[int]
@@ -58,7 +58,7 @@ class Stretch:
 
 @dataclass
 class Check:
-    """A page, what its numbers come from and what is wrong with them."""
+    """A page, the sources of its numbers and the problems found."""
 
     name: str
     raw: str
@@ -69,10 +69,10 @@ class Check:
         return self.raw.count("\n", 0, offset) + 1
 
 
-def as_it_reads(raw: str, start: int = 0, end: int | None = None) -> Stretch:
-    """Without bold marks, addresses, comments and line ends.
+def as_rendered(raw: str, start: int = 0, end: int | None = None) -> Stretch:
+    """Remove bold marks, addresses, comments and line ends.
 
-    >>> as_it_reads("in **[all](x.md)**\\n  3 <!-- not 2 --> cases").text
+    >>> as_rendered("in **[all](x.md)**\\n  3 <!-- not 2 --> cases").text
     'in all 3 cases'
     """
     end = len(raw) if end is None else end
@@ -91,7 +91,7 @@ def as_it_reads(raw: str, start: int = 0, end: int | None = None) -> Stretch:
 
 
 def agrees(shown: str, value: float | str) -> bool:
-    """Whether a text is the value, rounded to the digits that the text has.
+    """Whether a text is the value, rounded to the digits shown.
 
     >>> agrees("1,300", 1300.0), agrees("0.23", 0.2349), agrees("0.23", 0.2351), agrees("−4", -4.2)
     (True, True, False, True)
@@ -105,25 +105,25 @@ def agrees(shown: str, value: float | str) -> bool:
 
 
 def check(name: str, raw: str) -> tuple[list[Number], list[str]]:
-    """All numbers of a page with their sources, and what is wrong."""
-    page, said = Check(name, raw), claims.PAGES.get(name, claims.Said())
-    whole = as_it_reads(raw)
-    for claim in said.claims:
-        _hold(page, claim, whole)
-    for head, row in said.tables:
+    """Return all numbers of a page with their sources, and the problems."""
+    page, declared = Check(name, raw), claims.PAGES.get(name, claims.PageClaims())
+    whole = as_rendered(raw)
+    for claim in declared.claims:
+        _compare(page, claim, whole)
+    for head, row in declared.tables:
         for line in _rows(page, head):
-            _hold(page, row, line, row=line.text.split("|")[1].strip())
-    for text, why in said.constants:
+            _compare(page, row, line, row=line.text.split("|")[1].strip())
+    for text, why in declared.constants:
         found = _the_one(page, re.escape(text), whole, text)
         if found:
             page.covered.setdefault(whole.span(*found.span()), f"constant: {why}")
-    for heading, why in said.sections:
+    for heading, why in declared.sections:
         page.covered.setdefault(_section(page, heading), f"constant: {why}")
     return _numbers(page), page.problems
 
 
-def _hold(page: Check, claim: str, stretch: Stretch, **names: str) -> None:
-    """Find the text of a claim and hold what stands there against its expressions."""
+def _compare(page: Check, claim: str, stretch: Stretch, **names: str) -> None:
+    """Find the text of a claim and compare its numbers with the claim's expressions."""
     first, *literals = re.split(r"\{[^{}]*\}", claim)
     expressions = re.findall(r"\{([^{}]*)\}", claim)
     values, files = [], []
@@ -131,7 +131,7 @@ def _hold(page: Check, claim: str, stretch: Stretch, **names: str) -> None:
         sources.read.clear()
         try:
             values.append(eval(expression, {**sources.NAMES, **names}))
-        except Exception as error:  # whatever a changed result or a slip in a claim may raise
+        except Exception as error:  # a changed result or a mistake in a claim may raise anything
             page.problems.append(f"{page.name}: {expression} cannot be read: {error!r}")
             return
         files.append(", ".join(sorted(sources.read)))
@@ -154,27 +154,27 @@ def _hold(page: Check, claim: str, stretch: Stretch, **names: str) -> None:
             )
 
 
-def _the_one(page: Check, pattern: str, stretch: Stretch, said: str) -> re.Match[str] | None:
+def _the_one(page: Check, pattern: str, stretch: Stretch, text: str) -> re.Match[str] | None:
     matches = list(re.finditer(pattern, stretch.text))
     if len(matches) == 1:
         return matches[0]
     where = f" in the line {stretch.text!r}" if stretch.text.startswith("|") else ""
     page.problems.append(
-        f"{page.name} has {len(matches) or 'no'} places that read {said!r}{where}: "
+        f"{page.name} has {len(matches) or 'no'} places that read {text!r}{where}: "
         "its claim must name exactly one"
     )
     return None
 
 
 def _rows(page: Check, head: str) -> Iterator[Stretch]:
-    """The lines of the table with this head, which is a line of the page."""
+    """Yield the rows of the table with this header line."""
     table = re.search(rf"^{re.escape(head)}\n\|[-:| ]+\n((?:\|.*\n)+)", page.raw, re.M)
     if table is None:
         page.problems.append(f"{page.name} has no table with the head {head!r}")
         return
     start = table.start(1)
     for line in table[1].splitlines():
-        yield as_it_reads(page.raw, start, start + len(line))
+        yield as_rendered(page.raw, start, start + len(line))
         start += len(line) + 1
 
 
@@ -199,7 +199,7 @@ def _numbers(page: Check) -> list[Number]:
         def around(span: Span, start: int = found.start(), end: int = found.end()) -> bool:
             return span[0] <= start and end <= span[1]
 
-        # The narrowest that covers it: an expression, before the section that it stands in.
+        # The narrowest that covers it: an expression before its section.
         spans = sorted(filter(around, page.covered), key=lambda span: span[1] - span[0])
         kinds = [page.covered[span] for span in spans]
         kinds += [kind for kind, span in by_rule if around(span)]
@@ -211,7 +211,7 @@ def _numbers(page: Check) -> list[Number]:
 
 
 def pages() -> dict[str, str]:
-    """README and all of docs: the raw text by its path."""
+    """Return the raw text of README and all of docs, by path."""
     files = [sources.ROOT / "README.md", *sorted((sources.ROOT / "docs").rglob("*.md"))]
     return {
         file.relative_to(sources.ROOT).as_posix(): file.read_text(encoding="utf-8")

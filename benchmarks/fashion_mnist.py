@@ -1,21 +1,20 @@
 """Steps to 86 % and loss at the stopping point on 10,000 Fashion-MNIST images.
 
 A small CNN, batches of 64, 1,000 steps. Everything is chosen on a validation split of 5,000 other
-training images, read every 25 steps; the test split is read once in a run, with the weights that
-had the lowest validation loss, and only in the final runs.
+training images, evaluated every 25 steps; the test split is evaluated once per final run, with the
+weights that had the lowest validation loss.
 
-Every optimizer has one learning rate for all its columns: that with the lowest validation loss at
-the stopping point with a seed that is used for nothing else. All begin with the same three, half a
-decade apart, and a method whose best is the least or the greatest it has tried gets the next one
-beyond, until its best lies between two that are worse. Five fresh seeds then run at that learning
-rate. A seed fixes the initialisation and the order of the data for all methods alike; other
-settings are those each library recommends, without weight decay. A target that was missed counts
-as infinitely far.
+Every optimizer has one learning rate for all its columns: the one with the lowest validation loss
+at the stopping point, for a seed that is used for nothing else. All start with the same three, half
+a decade apart, and if the best one is the smallest or largest tried, the next one beyond is tried
+too, until the best lies between two that are worse. Five fresh seeds then run at that learning
+rate. A seed fixes the initialisation and the order of the data for all methods; other settings are
+those each library recommends, without weight decay. A missed target counts as infinite.
 
     BADM_DATA=../shared/data python benchmarks/fashion_mnist.py -o results/fashion_mnist.json
 
-About 90 runs of 16 seconds. Those already in the output file are not repeated, so an interrupted
-benchmark goes on. Beside the JSON it writes the table as Markdown and the curves as a picture.
+About 90 runs of 16 seconds. Those already in the output file are not repeated: run the same command
+to resume. Beside the JSON it writes the table as Markdown and the curves as an image.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ METHODS: dict[str, Callable[[nn.Module, float], Any]] = {
     "Adam": lambda model, lr: torch.optim.Adam(model.parameters(), lr=lr),
     "NAdam": lambda model, lr: torch.optim.NAdam(model.parameters(), lr=lr),
     "RMSProp": lambda model, lr: torch.optim.RMSprop(model.parameters(), lr=lr),
-    "Muon": Muon,  # kernels flattened, AdamW for the head and the vectors
+    "Muon": Muon,  # flattened kernels, AdamW for the head and vectors
     "SOAP": lambda model, lr: pytorch_optimizer.SOAP(
         model.parameters(), lr=lr, betas=(0.95, 0.95), weight_decay=0.0
     ),
@@ -130,14 +129,14 @@ def batches(seed: int) -> Iterable[Tensor]:
 
 @torch.no_grad()
 def read(model: nn.Module, split: Split) -> tuple[float, float]:
-    """Mean loss and accuracy over a whole split."""
+    """Compute mean loss and accuracy over a whole split."""
     logits = torch.cat([model(part) for part in split.images.split(250)])
     accuracy = (logits.argmax(1) == split.labels).double().mean().item()
     return cross_entropy(logits, split.labels).item(), accuracy
 
 
 def run(method: str, lr: float, seed: int) -> Run:
-    """Train once; a final seed also reads the test split, at its stopping point."""
+    """Train once; final seeds are also evaluated on the test split, at the stopping point."""
     torch.set_num_threads(1)
     splits = data()
     model = network(seed)
@@ -175,17 +174,17 @@ def steps_to_target(one_run: Run) -> float:
 
 
 def lowest_loss(one_run: Run) -> float:
-    """The validation loss at the stopping point."""
+    """Return the validation loss at the stopping point."""
     return min((loss for loss in one_run["validation_loss"] if loss is not None), default=math.inf)
 
 
 def learning_rate(exponent: int) -> float:
-    """1 or 3 times a power of ten: ``learning_rate(-6)`` is 1e-3, ``learning_rate(-5)`` 3e-3."""
+    """Return 1 or 3 times a power of ten: ``learning_rate(-6)`` is 1e-3, of -5 it is 3e-3."""
     return float(f"{(1, 3)[exponent % 2]}e{exponent // 2}")
 
 
 def tried(runs: list[Run], method: str) -> dict[float, float]:
-    """Every learning rate with all its tuning seeds: the median of the lowest validation loss."""
+    """Map each learning rate tried to the median over tuning seeds of the lowest loss."""
     losses: dict[float, list[float]] = {}
     for r in runs:
         if r["method"] == method and r["seed"] in TUNING_SEEDS:
@@ -203,7 +202,7 @@ def chosen(runs: list[Run], method: str) -> float:
 
 
 def jobs(runs: list[Run], method: str) -> list[Job]:
-    """What a method still has to run: its grid, beyond its edge, and then the final seeds."""
+    """List the runs a method still needs: its grid, beyond its edge, then the final seeds."""
     exponents = list(FIRST_EXPONENTS)
     losses = tried(runs, method)
     while all(learning_rate(e) in losses for e in exponents):
@@ -229,7 +228,7 @@ def final(runs: list[Run], method: str) -> list[Run]:
 
 
 def summary(runs: list[Run]) -> list[dict[str, Any]]:
-    """What each method came to with its final seeds, in the order of the seeds."""
+    """Summarise each method's final runs, in the order of the seeds."""
     return [
         {
             "method": method,
@@ -248,7 +247,7 @@ def summary(runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def with_range(values: list[float | None], show: str, unit: float = 1, sign: str = "") -> str:
-    """The median of a figure and its range over the seeds; None is a target that was missed."""
+    """Format the median and range over the seeds; None is a missed target."""
 
     def shown(value: float) -> str:
         return format(unit * value, show) if math.isfinite(value) else "never"
@@ -273,7 +272,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def draw(runs: list[Run], path: Path) -> None:
-    """Median curves over the final seeds, each method at its one learning rate."""
+    """Draw median curves over the final seeds, each method at its learning rate."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -322,7 +321,7 @@ def settings() -> dict[str, Any]:
 
 
 def load(file: Path) -> dict[str, Any]:
-    """What has been run so far, if with these settings."""
+    """Load the runs so far; refuse a file with other settings."""
     if not file.exists():
         return settings() | {"runs": []}
     report = json.loads(file.read_text(encoding="utf-8"))
@@ -343,8 +342,14 @@ def _write(report: dict[str, Any], file: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path, default=Path("fashion_mnist.json"))
-    parser.add_argument("--jobs", type=int, default=2, help="processes, one thread each")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("fashion_mnist.json"),
+        help="JSON file to write (default: %(default)s)",
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes, one thread each")
     arguments = parser.parse_args()
 
     report = load(arguments.output)

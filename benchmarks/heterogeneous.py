@@ -1,8 +1,8 @@
-"""Replicas with different data: two classes of Fashion-MNIST for each of four ranks.
+"""Compare modes of replicas with different data: two classes of Fashion-MNIST per rank.
 
-Every way to meet gets the same number of trials (learning rate, and that of the outer step where
-there is one), judged on the validation split; its best setting then runs on fresh seeds, and the
-test split is read once. Eight classes take part, so that each rank has two of its own. Real
+Every mode gets the same number of trials (learning rate, and outer learning rate if it has one),
+scored on the validation split; its best setting then runs on fresh seeds, and the test split is
+evaluated once. There are eight classes, so that each of four ranks has two of its own. Real
 processes over gloo, with the engine of ``badm compare``.
 
     BADM_DATA=... python benchmarks/heterogeneous.py
@@ -50,7 +50,7 @@ class TwoClassesEach(Task):
     batch_size = 32 * RANKS
     steps = 1600
     evaluate_every = 100
-    keep = "last"  # the best on the way would hide that a method goes up and down
+    keep = "last"  # the best would hide that a method oscillates
 
     def data(self) -> Splits:
         train, train_labels, test, test_labels = idx.load(path(self.dataset_name))
@@ -82,7 +82,7 @@ def _eight(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def study(ranks: Ranks, folder: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
-    """All runs, as one of the ranks that make them; the first has the results."""
+    """Do all runs, as one of the ranks; the first returns the results."""
     task, store = TwoClassesEach(), RunStore(folder)
     found = FoundTask(task.name, task, str(task.version), None, Path.cwd())
     rows = []
@@ -102,7 +102,7 @@ def study(ranks: Ranks, folder: Path, asked: argparse.Namespace) -> list[dict[st
             every = {} if mode == "step" else {"every": asked.every}
             settings = [s | every for s in trial_settings(methods.find(name).space, asked.trials)]
             tried = [one(name, setting, TUNING_SEED, test=False) for setting in settings]
-            # Of the last weights: a method that goes up and down is not to be found at its best.
+            # Of the last weights, so that an oscillating method is not measured at its best.
             scores = [_score(result) for result in tried]
             best = settings[max(range(asked.trials), key=lambda i: scores[i])]
             finals = [one(name, best, seed, test=True) for seed in range(asked.seeds)]
@@ -162,14 +162,35 @@ def rank(number: int, store: str, asked: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--inner", nargs="+", default=["adam", "sgd"])
-    parser.add_argument("--shards", choices=("labels", "even"), default="labels")
-    parser.add_argument("--every", type=int, default=20)
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--trials", type=int, default=9)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--runs", type=Path, help="keep the runs here, to go on after a stop")
-    parser.add_argument("--output", type=Path, default=Path("results/heterogeneous.json"))
+    parser.add_argument(
+        "--inner",
+        nargs="+",
+        default=["adam", "sgd"],
+        help="inner optimizers (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--shards",
+        choices=("labels", "even"),
+        default="labels",
+        help="which samples a rank has (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--every", type=int, default=20, help="steps between meetings (default: %(default)s)"
+    )
+    parser.add_argument("--steps", type=int, help="training steps")
+    parser.add_argument(
+        "--trials", type=int, default=9, help="trials per method (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="seeds of the final runs (default: %(default)s)"
+    )
+    parser.add_argument("--runs", type=Path, help="folder to keep runs in, to resume from")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("results/heterogeneous.json"),
+        help="JSON file to write (default: %(default)s)",
+    )
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         asked.runs = asked.runs or Path(scratch) / "runs"

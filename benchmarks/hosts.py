@@ -1,4 +1,4 @@
-"""Two hosts on one machine: network namespaces, and a cable whose rate can be set.
+"""Two hosts on one machine: network namespaces, and a link whose rate can be set.
 
 Needs root and iproute2, on Linux.
 """
@@ -22,9 +22,9 @@ ADDRESSES = tuple(f"10.77.0.{rank + 1}" for rank in range(RANKS))
 
 
 def require() -> None:
-    """End the program, and say why, where hosts cannot be made."""
+    """Exit with a message if hosts cannot be created."""
     if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
-        sys.exit("needs root, and ip and tc of iproute2, to make hosts and shape their link")
+        sys.exit("needs root, and ip and tc of iproute2, to create hosts and limit their link")
 
 
 def run(*words: object) -> None:
@@ -33,7 +33,7 @@ def run(*words: object) -> None:
 
 @contextmanager
 def hosts() -> Iterator[None]:
-    """A network namespace for each rank, and a cable between them."""
+    """Create a network namespace for each rank, and a link between them."""
     for host in HOSTS:
         run("ip", "netns", "add", host)
     try:
@@ -52,7 +52,7 @@ def hosts() -> Iterator[None]:
 
 
 def shape(megabits: float | None) -> None:
-    """Set the rate of the cable in both directions; ``None`` takes the limit away."""
+    """Set the rate of the link in both directions; ``None`` removes the limit."""
     for host in HOSTS:
         inside = ("ip", "netns", "exec", host, "tc", "qdisc")
         subprocess.run([*inside, "del", "dev", "cable", "root"], stderr=subprocess.DEVNULL)
@@ -62,7 +62,7 @@ def shape(megabits: float | None) -> None:
 
 
 def on_hosts(orders: dict[str, Any]) -> list[Any]:
-    """Start a rank on every host, wait for them, and take what the first has for every way."""
+    """Start a rank on every host, wait for them, and return the results of the first."""
     with tempfile.TemporaryDirectory() as scratch:
         orders = {**orders, "output": f"{scratch}/rows.json"}
         processes = []
@@ -86,5 +86,5 @@ def on_hosts(orders: dict[str, Any]) -> list[Any]:
 
 
 def sent() -> int:
-    """Bytes that have left this host."""
+    """Return the bytes that this host has sent."""
     return int(Path("/sys/class/net/cable/statistics/tx_bytes").read_text())

@@ -1,9 +1,9 @@
-"""What loading images costs, against the training that they are for, as ratios.
+"""Measure the time of loading images relative to a training step.
 
 For each task of photographs or small images: all files decoded once and then mapped from the cache;
-batches picked out of the decoded images; the same batches decoded from their files anew, as without
+batches indexed from the decoded images; the same batches decoded from their files again, as without
 a cache; and training steps (forward, backward, Adam) on them. The last three take turns, a turn is
-one batch, and what is reported is the median over the turns of the ratio to the step of that turn.
+one batch, and the result is the median over the turns of the ratio to the step of that turn.
 All times are CPU seconds of one process. Absolute times depend on the machine.
 
     BADM_DATA=... python benchmarks/image_loading.py
@@ -45,7 +45,7 @@ def seconds(work: Callable[..., object], *arguments: object) -> float:
 
 
 def measure(images: str, turns: int) -> dict[str, Any]:
-    """One task at cpu scale."""
+    """Measure one task at cpu scale."""
     task = ImageClassification(images, "cpu")
     side, row = task.network.side, {}
     files: Sequence[Path] = ()
@@ -74,7 +74,7 @@ def measure(images: str, turns: int) -> dict[str, Any]:
         task.loss(model, batch).backward()
         optimizer.step()
 
-    picking, steps, anew = [], [], []
+    picking, steps, decoding = [], [], []
     for turn in range(turns + 1):
         indices = order.roll(-turn * task.batch_size)[: task.batch_size]
         batch = task.batch(splits.train, indices)
@@ -83,12 +83,12 @@ def measure(images: str, turns: int) -> dict[str, Any]:
             seconds(step, batch),
             seconds(decode, splits.train.rows[indices].tolist()),
         ]
-        if turn:  # the first is for the libraries to set themselves up
-            for kept, value in zip((picking, steps, anew), times, strict=True):
+        if turn:  # the first is a warm-up
+            for kept, value in zip((picking, steps, decoding), times, strict=True):
                 kept.append(value)
     if files:
         row["decode_all_in_steps"] = round(decoding / statistics.median(steps), 1)
-        row["decode_batch_over_step"] = ratios(anew, steps)
+        row["decode_batch_over_step"] = ratios(decoding, steps)
     return {
         "task": task.name,
         "images": len(splits.train.pixels),
@@ -104,10 +104,17 @@ def measure(images: str, turns: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--turns", type=int, default=21)
-    parser.add_argument("--only", choices=SETS, help="one set")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
+    parser.add_argument(
+        "--turns", type=int, default=21, help="turns to measure (default: %(default)s)"
+    )
+    parser.add_argument("--only", choices=SETS, help="measure one dataset only")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=torch.get_num_threads(),
+        help="threads of torch (default: %(default)s)",
+    )
+    parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
 
@@ -115,11 +122,11 @@ def main() -> None:
     for images in [arguments.only] if arguments.only else SETS:
         row = measure(images, arguments.turns)
         rows.append(row)
-        picked, anew = row["batch_over_step"], row.get("decode_batch_over_step")
+        picked, decoded = row["batch_over_step"], row.get("decode_batch_over_step")
         line = f"{row['task']:18} a batch picked: {picked['ratio']:.4f} × a step"
-        if anew:
+        if decoded:
             line += (
-                f"; decoded anew: {anew['ratio']:.2f} × a step; all decoded once: "
+                f"; decoded again: {decoded['ratio']:.2f} × a step; all decoded once: "
                 f"{row['decode_all_in_steps']:.0f} steps of {row['steps_of_a_run']}"
             )
         print(line, flush=True)

@@ -1,10 +1,10 @@
-"""The kronecker metric with its long sides cut into blocks: what that costs and what it saves.
+"""Measure the kronecker metric with long sides split into blocks: step time and training.
 
-A first layer of many inputs has a long side. For blocks of several lengths, whole sides among them,
-this measures the processor time of a step on such layers, as a multiple of the diagonal metric's
-on the same tensors (medians of interleaved turns), and what a network with such a layer has
-learned after some steps, the DNN of Cora with 1,433 inputs, over some seeds. Then the same for the
-12,000 words of a language model's output layer: in blocks, and with the identity on that side.
+A first layer of many inputs has a long side. For blocks of several lengths, and whole sides,
+this measures the processor time of a step on such layers, relative to the diagonal metric's on the
+same tensors (medians of interleaved turns), and the validation scores of a network with such a
+layer, the DNN of Cora with 1,433 inputs, over some seeds. Then the same for the 12,000 words of a
+language model's output layer: in blocks, and with the identity on that side.
 
     BADM_DATA=../shared/data python benchmarks/long_sides.py -o results/long_sides.json
 """
@@ -32,7 +32,7 @@ from badm.bench.engine.run import run
 from badm.bench.records.runs import RunStore
 from badm.metrics import eigenbases
 
-LENGTHS = (64, 128, 256, 512, 2048)  # the last leaves every side here whole but for the longest
+LENGTHS = (64, 128, 256, 512, 2048)  # the last splits only the longest side here
 SHAPES = ((32, 1433), (32, 3703), (4096, 7))
 TURNS, STEPS_OF_A_TURN = 7, 20  # two periods of refreshing
 TASK, SEEDS, LR = "node-cora-dnn", (0, 1, 2), 1e-3
@@ -42,7 +42,7 @@ LIMITS = {"blocks": 12_000, "identity": eigenbases.LIMIT}
 
 @contextmanager
 def blocks_of(length: int) -> Iterator[None]:
-    """Sides of more than this are cut."""
+    """Split sides longer than this into blocks."""
     before = eigenbases.ASPECT, eigenbases.SHORTEST, eigenbases.LONGEST
     eigenbases.ASPECT, eigenbases.SHORTEST, eigenbases.LONGEST = 1, length, length
     try:
@@ -52,7 +52,7 @@ def blocks_of(length: int) -> Iterator[None]:
 
 
 def step_times(shape: tuple[int, int]) -> dict[str, float]:
-    """Of a kronecker step by length of the blocks, in diagonal steps."""
+    """Measure a kronecker step by length of the blocks, relative to diagonal steps."""
     cases = {"diagonal": 256, **{str(length): length for length in LENGTHS}}
     optimizers = {
         name: BADM(
@@ -90,7 +90,7 @@ def identity_above(limit: int) -> Iterator[None]:
 
 
 def learned(name: str, steps: int) -> dict[str, list[float]]:
-    """Best validation accuracy and lowest validation loss of each seed."""
+    """Return the best validation accuracy and lowest validation loss of each seed."""
     method, task = methods.find("badm-kronecker"), tasks.find(name)
     found: dict[str, list[float]] = {"accuracy": [], "loss": []}
     with TemporaryDirectory() as folder:
@@ -109,7 +109,7 @@ def means(found: dict[str, list[float]]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=1000, help="of training (default: 1000)")
+    parser.add_argument("--steps", type=int, default=1000, help="training steps (default: 1000)")
     parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
     options = parser.parse_args()
     torch.set_num_threads(1)

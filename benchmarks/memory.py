@@ -1,16 +1,16 @@
-"""Memory of an optimizer beyond parameters and gradients: what it keeps, and what a step borrows.
+"""Measure an optimizer's memory beyond parameters and gradients: its state, and a step's peak.
 
-Kept: the bytes of every tensor in ``optimizer.state``, counted exactly, over the bytes of the
-parameters. Borrowed: the peak of live memory during a step beyond what was live before it, seen
-from two sides, since each is blind to something:
+State: the bytes of every tensor in ``optimizer.state``, counted exactly, over the bytes of the
+parameters. Peak: the most memory that is live during a step beyond what was live before it,
+measured in two ways, since each misses something:
 
-- *torch*: allocations and frees as torch's allocator reports them. Exact to the byte, but scratch
-  space inside BLAS and LAPACK is not torch's and does not show.
-- *process*: the high-water mark of resident memory, reset before the steps. Sees everything, to
-  within a megabyte or so of what libraries cache; too coarse for the tiny tensors.
+- *torch*: allocations and frees as torch's allocator reports them. Exact to the byte, but without
+  the work space of BLAS and LAPACK.
+- *process*: the high-water mark of resident memory, reset before the steps. It includes
+  everything, to within about a megabyte of library caches; too coarse for the tiny tensors.
 
-Each optimizer has a process of its own and is watched for a few steps after the first, for
-kronecker and SOAP long enough to see every basis refreshed.
+Each optimizer has its own process and is measured for a few steps after the first, for kronecker
+and SOAP until every basis has been refreshed.
 
     python benchmarks/memory.py                               # all optimizers, both sets of tensors
     python benchmarks/memory.py --set transformer -o results/memory.json
@@ -100,17 +100,17 @@ CASES = (
 
 
 def measure(set_name: str, index: int, threads: int) -> dict[str, Any]:
-    """One case; to be called in a process that has done nothing yet."""
+    """Measure one case; must be called in a new process."""
     torch.set_num_threads(threads)
     case = CASES[index]
     shapes = SETS[set_name](case.matrices_only)
 
     params = parameters(shapes)
     optimizer = case.make(params)
-    optimizer.step()  # state is made at the first step
+    optimizer.step()  # the first step creates the state
     kept = [t for state in optimizer.state.values() for t in tensors(state)]
     parameter_bytes, state_bytes = storage_bytes(params), storage_bytes(kept)
-    # A step count takes bytes, but is no buffer.
+    # A step count takes bytes, but is not a buffer.
     elements = sum(t.numel() for t in kept if t.numel() > 1)
     buffers = elements / sum(p.numel() for p in params)
     process = resident_peak(optimizer, case.steps) if set_name == "transformer" else None
@@ -147,15 +147,15 @@ def tensors(nest: object) -> Iterator[Tensor]:
 
 
 def storage_bytes(kept: Sequence[Tensor]) -> int:
-    """What the tensors hold on to: a view keeps all of its storage, two views keep it once."""
+    """Count the bytes of the tensors' storages; views of one storage count once."""
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in kept}
     return sum(storages.values())
 
 
 def allocator_peak(case: Case, shapes: list[tuple[int, ...]]) -> int:
-    """Peak of live bytes during a step, beyond those live before it, by torch's own account."""
-    # From before the first tensor: a block from an earlier time would be freed unseen, and an
-    # optimizer that replaces its state would seem to take twice what it does.
+    """Return the peak of live bytes during a step beyond those before, from torch's allocator."""
+    # From before the first tensor: earlier blocks would be freed unseen, and an optimizer that
+    # replaces its state would seem to take twice the memory.
     with profile(profile_memory=True) as profiler:
         optimizer = case.make(parameters(shapes))
         optimizer.step()
@@ -181,12 +181,12 @@ def allocator_peak(case: Case, shapes: list[tuple[int, ...]]) -> int:
 
 
 def resident_peak(optimizer: torch.optim.Optimizer, steps: int) -> int | None:
-    """Peak of resident bytes during the steps beyond those before; ``None`` but on Linux."""
+    """Return the peak of resident bytes during the steps beyond those before; Linux only."""
     reset = Path("/proc/self/clear_refs")
     if not reset.exists():
         return None
     optimizer.step()  # libraries set up their threads and caches
-    reset.write_text("5")  # the high-water mark back to where we are
+    reset.write_text("5")  # reset the high-water mark
     before = status_bytes("VmRSS")
     for _ in range(steps):
         optimizer.step()
@@ -201,13 +201,18 @@ def status_bytes(field: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--set", choices=list(SETS), help="one set of tensors")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
+    parser.add_argument("--set", choices=list(SETS), help="measure one set of tensors only")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=torch.get_num_threads(),
+        help="threads of torch (default: %(default)s)",
+    )
+    parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
     arguments = parser.parse_args()
 
-    # For the children: freed memory goes back to the system at once, or a step could borrow from
-    # what an earlier one has left and the high-water mark would not move.
+    # For the child processes: return freed memory to the system at once. Otherwise a step could
+    # reuse what an earlier one left, and the high-water mark would not move.
     os.environ["MALLOC_MMAP_THRESHOLD_"] = os.environ["MALLOC_TRIM_THRESHOLD_"] = "65536"
     os.environ["KINETO_LOG_LEVEL"] = "99"  # the profiler would log every start and stop
 
@@ -223,7 +228,7 @@ def main() -> None:
         "rows": [],
     }
     sets = [arguments.set] if arguments.set else list(SETS)
-    # The slow cases come last, and a run that is cut short keeps what it has measured.
+    # Slow cases come last, and an interrupted run keeps its results.
     for index, case in enumerate(CASES):
         for set_name in sets:
             with multiprocessing.get_context("spawn").Pool(1) as pool:

@@ -1,4 +1,4 @@
-"""The coefficients in badm/metrics/orthogonal.py: solve for them, and compare with Newton–Schulz.
+"""Solve for the coefficients in badm/metrics/orthogonal.py, and compare with Newton–Schulz.
 
 Each step is the odd quintic ``a·s + b·s³ + c·s⁵`` that deviates least from 1 on the interval where
 the step before has left the singular values, found by the exchange algorithm of Remez, and scaled
@@ -20,7 +20,7 @@ NEWTON_SCHULZ: list[Quintic] = [(3.4445, -4.7750, 2.0315)] * 5
 
 
 def closest_to_one(low: float, high: float) -> Quintic:
-    """The odd quintic whose error takes its largest size with alternating signs at four points."""
+    """Find the odd quintic whose largest error alternates in sign at four points."""
     inner = np.array([(3 * low + high) / 4, (low + 3 * high) / 4])
     error = np.inf
     for _ in range(100):
@@ -56,8 +56,12 @@ def solve(low: float, count: int) -> list[Quintic]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--low", type=float, default=0.002, help="least singular value to lift")
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument(
+        "--low", type=float, default=0.002, help="smallest singular value (default: 0.002)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=4, help="number of quintic steps (default: %(default)s)"
+    )
     arguments = parser.parse_args()
     steps = solve(arguments.low, arguments.steps)
     for quintic in steps:

@@ -1,9 +1,9 @@
-"""Sixty kills at random moments: twenty of each of three commands, with three signals.
+"""Kill three commands sixty times at random moments, with three signals, and resume them.
 
 A command gets SIGINT, SIGTERM or SIGKILL after a random time, alone or with its process group. Then
-nothing that it has started may be left running, and the same command goes on in the same folder.
-Whenever one has come to its end, its runs must be those of a command that nobody disturbed, to the
-last bit, and the next starts in an empty folder. After a stop this program goes on, too.
+none of its processes may be left running, and the same command resumes in the same folder. When it
+ends, its runs must be bitwise those of an undisturbed command, and the next one starts in an empty
+folder. Run the same command to resume this script too.
 
     nohup python benchmarks/random_kills.py &
     python benchmarks/random_kills.py --kills 2 --output /tmp/kills.json
@@ -46,22 +46,22 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     ),
 }
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
-MARK = "BADM_RANDOM_KILLS"  # the variable that all processes of an attempt have
-PATIENCE = 120.0  # seconds for a command to end after its signal, and for what it has started
+MARK = "BADM_RANDOM_KILLS"  # environment variable of all processes of an attempt
+PATIENCE = 120.0  # seconds for a command and its processes to end after the signal
 
 
 @dataclass(frozen=True)
 class Kill:
     signal: str
-    to: str  # the process, or its group as from a terminal
+    to: str  # the process, or its group as Ctrl-C in a terminal
     after: float  # seconds
-    code: int  # that the command ended with, negative for a signal
+    code: int  # exit code of the command, negative for a signal
     ended_after: float  # seconds from the signal to the end of all processes
     left: list[str]  # processes that had not ended by then
 
 
 class Attempt:
-    """A command at work, with all processes that it starts."""
+    """A running command, with all processes that it starts."""
 
     def __init__(self, words: Sequence[str], folder: Path) -> None:
         self.mark = uuid.uuid4().hex
@@ -103,7 +103,7 @@ class Attempt:
         )
 
     def left(self) -> dict[int, str]:
-        """The processes that have the mark or are of the session, and what they are."""
+        """List the processes that have the mark or belong to the session."""
         found = {}
         for entry in Path("/proc").iterdir():
             with suppress(OSError, ValueError, IndexError):
@@ -116,7 +116,7 @@ class Attempt:
 
 
 def ends(folder: Path) -> dict[str, Any]:
-    """All of the runs in a folder that must be the same, by file."""
+    """Return what must be equal in the runs of a folder, by file."""
     runs, problems = RunStore(folder).read_all()
     assert not problems, problems
     found = {}
@@ -128,7 +128,7 @@ def ends(folder: Path) -> dict[str, Any]:
 
 
 def undisturbed(name: str, folder: Path) -> float:
-    """Do the command once; the seconds it takes."""
+    """Run the command once; return the seconds it takes."""
     shutil.rmtree(folder, ignore_errors=True)
     began = time.monotonic()
     attempt = Attempt(COMMANDS[name], folder)
@@ -137,7 +137,7 @@ def undisturbed(name: str, folder: Path) -> float:
 
 
 def disturb(name: str, asked: argparse.Namespace, state: dict[str, Any]) -> None:
-    """Kill the command until that was often enough, and let it come to its end."""
+    """Kill the command as often as required, then let it finish."""
     whole, broken = asked.work / name / "whole", asked.work / name / "broken"
     mine = state.setdefault(name, {"seconds": 0.0, "attempts": 0, "ends": [], "kills": []})
     if not mine["seconds"]:
@@ -153,7 +153,9 @@ def disturb(name: str, asked: argparse.Namespace, state: dict[str, Any]) -> None
         attempt = Attempt(COMMANDS[name], broken)
         if attempt.ended_within(10 * PATIENCE if enough else after):
             code = attempt.process.returncode
-            mine["seconds"] = round(time.monotonic() - began, 2)  # as busy as the machine is now
+            mine["seconds"] = round(
+                time.monotonic() - began, 2
+            )  # at the current load of the machine
             mine["ends"].append({"exit code": code, "the same": ends(broken) == ends(whole)})
             print(name, mine["ends"][-1], flush=True)
             shutil.rmtree(broken)
@@ -192,12 +194,24 @@ def report(asked: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=20, help="of each command")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--work", type=Path, default=Path("runs/random_kills"))
-    parser.add_argument("--output", type=Path, default=Path("results/random_kills.json"))
+    parser.add_argument("--kills", type=int, default=20, help="kills per command (default: 20)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the random moments (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path("runs/random_kills"),
+        help="folder to work in (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("results/random_kills.json"),
+        help="JSON file to write (default: %(default)s)",
+    )
     asked = parser.parse_args()
-    # In the background shells let programs ignore Ctrl-C, and those pass that on.
+    # Shells let background programs ignore Ctrl-C, which child processes inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     asked.work.mkdir(parents=True, exist_ok=True)
     file = asked.work / "state.json"
@@ -207,8 +221,8 @@ def main() -> None:
             disturb(name, asked, state)
     found = report(asked, state)
     write_atomically(asked.output, (json.dumps(found, indent=1) + "\n").encode())
-    told = ("kills", "left something running", "came to their end", "bitwise the same end")
-    print({key: found[key] for key in told})
+    shown = ("kills", "left something running", "came to their end", "bitwise the same end")
+    print({key: found[key] for key in shown})
     same = found["bitwise the same end"] == found["came to their end"] > 0
     sys.exit(not (same and not found["left something running"]))
 

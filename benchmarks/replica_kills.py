@@ -1,9 +1,9 @@
-"""A run of four ranks of which twenty are killed, one at a time, under the restarts of torchrun.
+"""Kill ranks of a run of four, twenty times, one at a time, while torchrun restarts them.
 
-After a random time a random rank gets SIGKILL: three times out of four when the ranks have trained
-on since the last kill, otherwise whatever they are at, which is mostly their start. torchrun ends
-the others and starts all of them anew, and they go on from their last checkpoint. At the end the
-weights and the trajectory must be those of a run that nobody disturbed, to the last bit.
+After a random time a random rank gets SIGKILL: three times out of four after the ranks have trained
+some steps since the last kill, otherwise at any moment, which is mostly during start-up. torchrun
+ends the others and restarts all of them, and they resume from their last checkpoint. At the end the
+weights and the trajectory must be bitwise those of an undisturbed run.
 
     python benchmarks/replica_kills.py
     python benchmarks/replica_kills.py --kills 3 --method badm --replicas step
@@ -28,7 +28,7 @@ from badm.bench.records.runs import Run, RunStore
 
 RANKS = 4
 LONGEST = 2.0  # seconds until a kill
-IN_TRAINING = 0.75  # of the kills
+IN_TRAINING = 0.75  # fraction of kills during training
 
 
 def start(folder: Path, asked: argparse.Namespace) -> subprocess.Popen[bytes]:
@@ -42,7 +42,7 @@ def start(folder: Path, asked: argparse.Namespace) -> subprocess.Popen[bytes]:
 
 
 def ranks_of(launcher: int) -> list[int]:
-    """The processes that torchrun has started, by rank."""
+    """Return the processes that torchrun has started, by rank."""
     found = {}
     for entry in Path("/proc").iterdir():
         try:
@@ -59,7 +59,7 @@ def ranks_of(launcher: int) -> list[int]:
 def disturb(
     launcher: subprocess.Popen[bytes], folder: Path, asked: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """Kill ranks until that was often enough or the run has ended; which, and how far it was."""
+    """Kill ranks as often as required or until the run ends; return which ranks at which step."""
     done: list[dict[str, Any]] = []
     draw = random.Random(asked.seed)
     while len(done) < asked.kills and launcher.poll() is None:
@@ -69,7 +69,7 @@ def disturb(
             time.sleep(0.05)
         time.sleep(seconds)
         processes = ranks_of(launcher.pid)
-        if len(processes) < RANKS:  # being started
+        if len(processes) < RANKS:  # starting up
             continue
         victim = draw.randrange(RANKS)
         try:
@@ -82,7 +82,7 @@ def disturb(
 
 
 def step_reached(folder: Path) -> int:
-    """The last step in the trajectory of the run, 0 if there is none yet."""
+    """Return the last step in the trajectory of the run, 0 if there is none yet."""
     runs, _ = RunStore(folder).read_all()
     return max((point.step for run in runs for point in run.points), default=0)
 
@@ -100,12 +100,27 @@ def trajectory(run: Run) -> list[Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--method", default="adam")
-    parser.add_argument("--replicas", default="dual")
-    parser.add_argument("--steps", type=int, default=4_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=Path("results/replica_kills.json"))
+    parser.add_argument(
+        "--kills", type=int, default=20, help="number of kills (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--method", default="adam", help="name of the method (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--replicas", default="dual", help="mode of the replicas (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=4_000, help="training steps (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the random moments (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("results/replica_kills.json"),
+        help="JSON file to write (default: %(default)s)",
+    )
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         whole, broken = Path(scratch) / "whole", Path(scratch) / "broken"

@@ -1,4 +1,4 @@
-"""What a study leaves behind: figures as JSON, and a table for people."""
+"""The output of a study: JSON, and a table as Markdown."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from badm.bench.engine.environment import environment
 def write(
     output: Path, settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], table: str
 ) -> None:
-    """The rows with settings and environment in ``output``, the table beside it as Markdown."""
+    """Write rows, settings and environment to ``output``, and the table beside it as Markdown."""
     content = {"settings": settings, "environment": environment(), "rows": rows}
     output.write_text(json.dumps(content, indent=1) + "\n")
-    told = "".join(f"- {name}: {_said(value)}\n" for name, value in settings.items())
+    listed = "".join(f"- {name}: {_formatted(value)}\n" for name, value in settings.items())
     script = Path(sys.argv[0]).name
-    text = f"Made with `python benchmarks/{script}`.\n\n{told}\n{table}"
+    text = f"Made with `python benchmarks/{script}`.\n\n{listed}\n{table}"
     output.with_suffix(".md").write_text(text)
 
 
-def _said(value: Any) -> str:
+def _formatted(value: Any) -> str:
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(_said, value))
+        return ", ".join(map(_formatted, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

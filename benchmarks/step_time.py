@@ -1,8 +1,8 @@
-"""Time of ``optimizer.step()`` against the fastest equivalent there is, as a ratio.
+"""Measure ``optimizer.step()`` against the fastest equivalent optimizer, as a ratio.
 
 Both optimizers of a pair run in this process on tensors of the same shapes, taking turns; a turn is
-ten steps (a whole round of refreshes for kronecker and SOAP), and what is reported is the median
-over the turns of the ratio of neighbouring turns. Absolute times depend on the machine.
+ten steps (a whole round of refreshes for kronecker and SOAP), and the reported value is the
+median over the turns of the ratio of adjacent turns. Absolute times depend on the machine.
 
     python benchmarks/step_time.py                      # all pairs, both sets of tensors
     python benchmarks/step_time.py --turns 3 --only kronecker
@@ -76,14 +76,14 @@ PAIRS = (
 
 
 def transformer(matrices_only: bool) -> list[tuple[int, ...]]:
-    """Eight layers of width 512, 25 million numbers."""
+    """Eight layers of width 512, 25 million parameters."""
     matrices = [(512, 512)] * 4 + [(2048, 512), (512, 2048)]
     vectors = [(512,)] * 7 + [(2048,), (512,), (512,)]
     return (matrices if matrices_only else matrices + vectors) * 8
 
 
 def tiny(matrices_only: bool) -> list[tuple[int, ...]]:
-    """Two thousand tensors, where the cost is in getting around to them."""
+    """Two thousand small tensors, where the cost is overhead per tensor."""
     return [(8, 8)] * 2000 if matrices_only else [(8, 8), (16,)] * 1000
 
 
@@ -112,7 +112,7 @@ def compare(pair: Pair, shapes: list[tuple[int, ...]], turns: int) -> dict[str, 
         turn(optimizer)
     times = []
     for number in range(turns):
-        if number % 2:  # whoever comes second finds the caches filled with other tensors
+        if number % 2:  # the second finds the caches filled with other tensors
             times.append((turn(ours), turn(theirs)))
         else:
             times.append((turn(theirs), turn(ours))[::-1])
@@ -135,11 +135,20 @@ def compare(pair: Pair, shapes: list[tuple[int, ...]], turns: int) -> dict[str, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--turns", type=int, default=None, help="turns of each (default: by set)")
-    parser.add_argument("--only", help="one metric", choices=[pair.name for pair in PAIRS])
-    parser.add_argument("--set", choices=list(SETS), help="one set of tensors")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
+    parser.add_argument(
+        "--turns", type=int, default=None, help="turns per pair (default: depends on the set)"
+    )
+    parser.add_argument(
+        "--only", help="measure one metric only", choices=[pair.name for pair in PAIRS]
+    )
+    parser.add_argument("--set", choices=list(SETS), help="measure one set of tensors only")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=torch.get_num_threads(),
+        help="threads of torch (default: %(default)s)",
+    )
+    parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
 

@@ -1,4 +1,4 @@
-"""For times that were taken in turns, because absolute ones depend on the machine."""
+"""Ratios of times measured in turns, because absolute times depend on the machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def ratios(times: Sequence[float], against: Sequence[float]) -> dict[str, float]:
-    """Of each turn; the median, the smallest and the largest."""
+    """Return the median, smallest and largest ratio over the turns."""
     each = sorted(a / b for a, b in zip(times, against, strict=True))
     return {
         "ratio": round(statistics.median(each), 4),

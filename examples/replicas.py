@@ -1,4 +1,4 @@
-"""Replicas that train on their own and meet every 20 steps: a loop of one's own under torchrun.
+"""Train replicas that meet every 20 steps: your own training loop under torchrun.
 
     torchrun --nproc-per-node 4 examples/replicas.py
 
@@ -32,7 +32,7 @@ for epoch in range(10):
     for inputs, labels in loader:
         optimizer.zero_grad()
         cross_entropy(model(inputs), labels).backward()
-        optimizer.step()  # every twentieth is followed by a meeting
+        optimizer.step()  # the replicas meet after every 20th step
 
 consensus.meet()
 if dist.get_rank() == 0:

@@ -1,8 +1,8 @@
-"""A training loop as you have it, with BADM in it: one line is not Adam's.
+"""An ordinary training loop with BADM: one line differs from Adam's.
 
     python examples/train.py
 
-Which optimizer is best for a task is another question, and ``badm compare digits`` answers it.
+To find out which optimizer is best for a task, run ``badm compare digits``.
 """
 
 import torch

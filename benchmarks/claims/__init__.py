@@ -1,8 +1,8 @@
-"""What README and docs say in numbers: ``evidence.py`` holds it against the results."""
+"""The numbers in README and docs, which ``evidence.py`` compares with the results."""
 
+from claims.page_claims import PageClaims
 from claims.readme import README
 from claims.replicas import REPLICAS
-from claims.said import Said
 from claims.theory import THEORY
 from claims.tutorial import TUTORIAL
 
@@ -13,4 +13,4 @@ PAGES = {
     "docs/tutorial/README.md": TUTORIAL,
 }
 
-__all__ = ["PAGES", "Said"]
+__all__ = ["PAGES", "PageClaims"]

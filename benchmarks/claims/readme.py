@@ -1,8 +1,8 @@
 """What README.md says in numbers, and what each of them rests on."""
 
-from claims.said import Said
+from claims.page_claims import PageClaims
 
-README = Said(
+README = PageClaims(
     claims=(
         "took fewer steps to the target than Adam in all "
         "{word(tuned_against_adam('badm-kronecker')[0])} comparisons, the default in "

@@ -1,8 +1,8 @@
 """What docs/replicas.md says in numbers, and what each of them rests on."""
 
-from claims.said import Said
+from claims.page_claims import PageClaims
 
-REPLICAS = Said(
+REPLICAS = PageClaims(
     claims=(
         "Over a link of 10 Mbit/s that is {meeting('DDP, AdamW')['seconds per step']['10']} "
         "seconds for a network of {about(links('weights'))} weights",

@@ -1,8 +1,8 @@
 """What docs/theory.md says in numbers, and what each of them rests on."""
 
-from claims.said import Said
+from claims.page_claims import PageClaims
 
-THEORY = Said(
+THEORY = PageClaims(
     claims=(
         "| `σ = 4ρ` | {1 / (1 + 4)} | {1 - 4} |",
         "| `ρ = σ` | {1 / 2} | {1 - 1} | plain",

@@ -1,8 +1,8 @@
 """What docs/tutorial/README.md says in numbers, and what each of them rests on."""
 
-from claims.said import Said
+from claims.page_claims import PageClaims
 
-TUTORIAL = Said(
+TUTORIAL = PageClaims(
     claims=(
         "scikit-learn, {lines('docs/tutorial/breast_cancer.py')} lines.",
         "─ muon {printed('muon')} badm {printed('badm')} sgd-momentum {printed('sgd-momentum')} "

@@ -1,8 +1,7 @@
-"""What the committed results say, in the terms in which README and docs speak of them.
+"""Functions that compute the numbers of README and docs from the committed results.
 
-``claims`` has an expression of these functions for every measured number of a page. Files that an
-expression reads are noted in ``read``, which is where ``evidence.py`` learns what a number rests
-on.
+``claims`` has an expression of these functions for every measured number of a page. The files that
+an expression reads are recorded in ``read``, from which ``evidence.py`` knows its source.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What ``badm compare`` and ``badm reproduce`` have measured on a task."""
+"""Results of ``badm compare`` and ``badm reproduce`` on a task."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ def tasks(file: str) -> list[str]:
 
 
 def target(file: str) -> float:
-    """The one target of a file."""
+    """Return the only target of a file."""
     (found,) = {t["target"] for c in comparisons(file) for t in c["tasks"]}
     return float(found)
 
 
 def seeds(file: str) -> int:
-    """How many seeds every row of a file has."""
+    """Return the number of seeds of every row of a file."""
     (found,) = {len(r["seeds"]) for c in comparisons(file) for r in c["rows"]}
     return found
 
 
 def noted(file: str, name: str, pattern: str) -> float:
-    """A number of the notes of a task, which the task itself has counted."""
+    """Return a number from the notes of a task."""
     found = re.search(pattern, " ".join(task(file, name)["notes"]))
     if found is None:
         raise LookupError(f"the notes of {name} in results/{file}.json have no {pattern!r}")
@@ -83,7 +83,7 @@ def percent(file: str, task: str, method: str) -> float:
 
 
 def interval(file: str, task: str, method: str, digits: int = 1, unit: float = 100) -> str:
-    """The ends of the 95 % interval of a mean.
+    """Return the ends of the 95 % interval of a mean.
 
     >>> interval("digits", "digits", "soap")
     '97.8–98.6'
@@ -97,7 +97,7 @@ def paper(file: str, task: str, method: str) -> float:
 
 
 def gap(file: str, task: str, method: str) -> float:
-    """Ours minus the paper's, in points."""
+    """Return our score minus the paper's, in points."""
     return percent(file, task, method) - 100 * paper(file, task, method)
 
 
@@ -110,13 +110,13 @@ def lr(file: str, task: str, method: str) -> str:
 
 
 def steps(file: str, task: str, method: str) -> float:
-    """The median over the seeds; infinite where it never came to the target."""
+    """Return the median steps over the seeds; infinite if the target was missed."""
     found = row(file, task, method)["steps_to_target"]
     return math.inf if found is None or found["value"] is None else float(found["value"])
 
 
 def steps_cell(file: str, task: str, method: str) -> str:
-    """The median with its 95 % interval, where that has a width.
+    """Format the median with its 95 % interval, if that has a width.
 
     >>> steps_cell("digits", "digits", "muon"), steps_cell("digits", "digits", "sgd")
     ('50 (40–75)', 'never')
@@ -132,7 +132,7 @@ def steps_cell(file: str, task: str, method: str) -> str:
 def with_interval(
     file: str, task: str, method: str, digits: int = 1, unit: float = 100, sign: str = " %"
 ) -> str:
-    """The mean with its 95 % interval, or what became of a run without one."""
+    """Format the mean with its 95 % interval, or the status of a run without one."""
     found = row(file, task, method)
     if found["test"] is None:
         return f"diverged with {word(found['diverged'])} seed of {word(len(found['seeds']))}"
@@ -140,14 +140,14 @@ def with_interval(
     return f"{unit * found['test']['value']:.{digits}f}{sign} ({ends})"
 
 
-def best_of(file: str, figure: Callable[[str, str, str], float], name: str = "") -> dict[str, int]:
-    """On how many tasks with ``name`` in theirs a method has the greatest figure, alone or not."""
+def best_of(file: str, value: Callable[[str, str, str], float], name: str = "") -> dict[str, int]:
+    """Count the tasks with ``name`` in theirs on which a method has the greatest value."""
     found: dict[str, int] = {}
     for task in (t for t in tasks(file) if name in t):
         rows = [r for c in comparisons(file) for r in c["rows"] if r["task"] == task]
-        figures = {r["method"]: figure(file, task, r["method"]) for r in rows}
-        for method, value in figures.items():
-            found[method] = found.get(method, 0) + (value == max(figures.values()))
+        values = {r["method"]: value(file, task, r["method"]) for r in rows}
+        for method, own in values.items():
+            found[method] = found.get(method, 0) + (own == max(values.values()))
     return found
 
 
@@ -160,28 +160,28 @@ def quickest(file: str) -> dict[str, int]:
 
 
 def scores(file: str, method: str) -> list[float]:
-    """Test scores on all tasks in per cent, from the lowest."""
+    """Return test scores on all tasks in per cent, ascending."""
     return sorted(percent(file, task, method) for task in tasks(file))
 
 
 def best_trial(file: str) -> dict[str, Any]:
-    """The trial of all methods with the lowest validation loss."""
+    """Return the trial of all methods with the lowest validation loss."""
     trials = [t for t in results(file)["tried"] if t["score"] is not None]
     return dict(min(trials, key=lambda trial: trial["score"]))
 
 
 def runs(file: str) -> int:
-    """Of a tuned comparison: trials and final seeds of all methods."""
+    """Count the runs of a tuned comparison: trials and final seeds of all methods."""
     return sum(r["trials"] + len(r["seeds"]) for r in results(file)["rows"])
 
 
 def missed(file: str, task: str, method: str) -> int:
-    """With how many seeds the target was missed."""
+    """Count the seeds that missed the target."""
     return sum(value is None for value in row(file, task, method)["steps_to_target"]["values"])
 
 
 def curves(file: str, task: str, method: str) -> list[dict[str, Any]]:
-    """The curves of all seeds."""
+    """Return the curves of all seeds."""
     return [
         curve
         for comparison in comparisons(file)
@@ -190,13 +190,13 @@ def curves(file: str, task: str, method: str) -> list[dict[str, Any]]:
     ]
 
 
-def at_end(file: str, task: str, method: str, figure: str) -> float:
-    """The mean over the seeds of a validation figure after the last step."""
-    return mean(c["validation"][figure][-1] for c in curves(file, task, method))
+def at_end(file: str, task: str, method: str, metric: str) -> float:
+    """Return the mean over the seeds of a validation metric after the last step."""
+    return mean(c["validation"][metric][-1] for c in curves(file, task, method))
 
 
 def to_level(file: str, task: str, method: str, decibel: float) -> list[float]:
-    """Steps of each seed until the validation KID is at so many dB, from the quickest."""
+    """Return the steps of each seed until the validation KID is at a level in dB, ascending."""
     found = []
     for curve in curves(file, task, method):
         name = next(n for n in curve["validation"] if re.fullmatch(r"KID \([\w ]+\)", n))
@@ -211,7 +211,7 @@ def median_to_level(file: str, task: str, method: str, decibel: float = -8) -> f
 
 
 def arrived(task: str, method: str, decibel: float = -8) -> int:
-    """With how many seeds the conditional GAN comes to so many dB of KID."""
+    """Count the seeds with which the conditional GAN reaches a KID in dB."""
     return sum(map(math.isfinite, to_level(GAN, task, method, decibel)))
 
 
@@ -225,7 +225,7 @@ def noise(method: str) -> float:
 
 
 def to_the_end_of(file: str, task: str, method: str, reference: str = "adam") -> float:
-    """Median steps until each seed has the validation loss of the reference after its last step."""
+    """Return the median steps until each seed has the reference's final validation loss."""
     of_reference = {c["seed"]: c["validation"]["loss"][-1] for c in curves(file, task, reference)}
     found = []
     for curve in curves(file, task, method):
@@ -236,7 +236,7 @@ def to_the_end_of(file: str, task: str, method: str, reference: str = "adam") ->
 
 
 def printed(method: str) -> str:
-    """The row of a method, as the command prints it."""
+    """Return the row of a method as the command prints it."""
     file, task = OWN
     score = f"{percent(file, task, method):.1f} % ({interval(file, task, method)} %)"
     time = seconds(row(file, task, method)["seconds_to_target"]["value"])

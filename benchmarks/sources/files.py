@@ -1,4 +1,4 @@
-"""The files that numbers come from, and how numbers are written."""
+"""Reading the files of results, and formatting numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-read: set[str] = set()  # what the expression at hand has looked at
+read: set[str] = set()  # files read by the current expression
 
 # fmt: off
 WORDS = (
@@ -68,7 +68,7 @@ def constant(module: str, name: str) -> Any:
 
 
 def default(thing: Callable[..., Any], name: str) -> Any:
-    """The default of an argument.
+    """Return the default of an argument.
 
     >>> default(about, "digits")
     2

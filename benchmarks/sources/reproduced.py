@@ -1,4 +1,4 @@
-"""What holds over many tasks: counts, gaps to the paper, learning rates."""
+"""Results over many tasks: counts, gaps to the paper, learning rates."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ TUNED = ("image-cifar10", "image-svhn", "image-cmaterdb", "mlm-pretrain")
 
 
 def against_adam(method: str, files: Iterable[str] = REPRODUCED) -> tuple[int, int, int]:
-    """On how many tasks a method needs fewer steps to the target than Adam, as many, and more.
+    """Count tasks on which a method needs fewer steps to the target than Adam, as many, and more.
 
-    Tasks on which both miss it tell nothing and do not count.
+    Tasks on which both miss it are not counted.
     """
     fewer = level = more = 0
     for file in files:
@@ -42,7 +42,7 @@ def against_adam(method: str, files: Iterable[str] = REPRODUCED) -> tuple[int, i
 
 
 def tuned_against_adam(method: str) -> tuple[int, int, int]:
-    """The same in the tuned comparisons, of which Fashion-MNIST is one."""
+    """Count the same in the tuned comparisons, Fashion-MNIST among them."""
     fewer, level, more = against_adam(method, ("digits", *(f"tuned/{name}" for name in TUNED)))
     ours, theirs = (
         fashion_median(name, "steps_to_target") for name in (ON_FASHION[method], "Adam")
@@ -51,7 +51,7 @@ def tuned_against_adam(method: str) -> tuple[int, int, int]:
 
 
 def gaps(method: str, file: str = NODES, tasks: str = "") -> list[float]:
-    """Ours minus the paper's for every task whose name has ``tasks`` in it, from the lowest."""
+    """Return our score minus the paper's for tasks whose name contains ``tasks``, ascending."""
     return sorted(
         gap(file, r["task"], method)
         for c in comparisons(file)
@@ -61,7 +61,7 @@ def gaps(method: str, file: str = NODES, tasks: str = "") -> list[float]:
 
 
 def printed_steps() -> list[float]:
-    """The steps 1/σ of the printed form at the paper's penalties, from the least."""
+    """Return the steps 1/σ of the printed form at the paper's penalties, ascending."""
     return sorted(
         {
             r["setting"]["lr"]
@@ -74,7 +74,7 @@ def printed_steps() -> list[float]:
 
 
 def times_adams(file: str, method: str = "badm-diagonal", tasks: str = "") -> list[float]:
-    """Learning rates as multiples of Adam's on the same task, from the least."""
+    """Return learning rates as multiples of Adam's on the same task, ascending."""
     names = {r["task"] for c in comparisons(file) for r in c["rows"] if r["method"] == method}
     return sorted(
         setting(file, name, method) / setting(file, name, "adam") for name in names if tasks in name

@@ -1,4 +1,4 @@
-"""What the scripts of benchmarks/ have measured."""
+"""Results of the scripts in benchmarks/."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def fashion(method: str) -> dict[str, Any]:
     return dict(next(r for r in results("fashion_mnist")["rows"] if r["method"] == method))
 
 
-def fashion_cell(method: str, figure: str, show: str = "g", unit: float = 1, sign: str = "") -> str:
-    """The median over the seeds with their range."""
-    ordered = sorted(math.inf if v is None else v for v in fashion(method)[figure])
+def fashion_cell(method: str, metric: str, show: str = "g", unit: float = 1, sign: str = "") -> str:
+    """Format the median over the seeds with their range."""
+    ordered = sorted(math.inf if v is None else v for v in fashion(method)[metric])
     first, middle, last = (
         format(unit * v, show) if math.isfinite(v) else "never"
         for v in (ordered[0], median(ordered), ordered[-1])
@@ -29,7 +29,7 @@ def fashion_cell(method: str, figure: str, show: str = "g", unit: float = 1, sig
 
 
 def fashion_tuning(method: str, lr: float) -> float:
-    """Steps to the target with the tuning seed."""
+    """Return the steps to the target with the tuning seed."""
     report = results("fashion_mnist")
     (run,) = (
         r
@@ -40,8 +40,8 @@ def fashion_tuning(method: str, lr: float) -> float:
     return report["read_every"] * (1 + reached.index(True)) if any(reached) else math.inf
 
 
-def fashion_median(method: str, figure: str) -> float:
-    return median(math.inf if v is None else v for v in fashion(method)[figure])
+def fashion_median(method: str, metric: str) -> float:
+    return median(math.inf if v is None else v for v in fashion(method)[metric])
 
 
 def links(setting: str) -> Any:
@@ -70,7 +70,7 @@ def seconds_cell(method: str, link: int) -> str:
 
 
 def against_ddp(method: str) -> float:
-    """Loss at the end against DDP with the same optimizer, in per cent, mean of the seeds."""
+    """Return the final loss relative to DDP's with the same optimizer, in per cent."""
     return 100 * mean(meeting(method)["against DDP"])
 
 
@@ -91,19 +91,19 @@ def against_ddp_cell(method: str) -> str:
 
 
 def different_data(method: str) -> list[float]:
-    """Test accuracy of each seed in per cent, from the lowest."""
+    """Return the test accuracy of each seed in per cent, ascending."""
     found = next(r for r in results("heterogeneous")["rows"] if r["method"] == method)
     return sorted(100 * value for value in found["test"])
 
 
 def by_label(way: str) -> str:
-    """The mean over the seeds with their range."""
+    """Format the mean over the seeds with their range."""
     values = different_data(f"adam+{way}")
     return f"{mean(values):.1f} % ({values[0]:.1f}–{values[-1]:.1f})"
 
 
 def close_to_ddp(way: str, per_cent: float = 1.0) -> int:
-    """The most steps between two meetings whose loss, and those of all fewer, are so close."""
+    """Return the largest K up to which the loss stays within ``per_cent`` of DDP's."""
     every = 0
     for found in sorted(results("communication")["rows"], key=lambda r: r["every"]):
         if found["method"] == f"{way}, K = {found['every']}":
@@ -114,7 +114,7 @@ def close_to_ddp(way: str, per_cent: float = 1.0) -> int:
 
 
 def cora(case: str) -> str:
-    """Test accuracy of the DNN, mean over the seeds with their range."""
+    """Format the test accuracy of the DNN, mean over the seeds with their range."""
     values = sorted(results("cora")["test accuracy"]["node-cora-dnn"][case])
     return f"{mean(values):.3f} ({values[0]:.3f}–{values[-1]:.3f})"
 
@@ -124,13 +124,13 @@ def timed(parameters: str, metric: str) -> dict[str, Any]:
     return dict(next(r for r in rows if (r["set"], r["metric"]) == (parameters, metric)))
 
 
-def memory(name: str, figure: str = "state_ratio") -> float:
+def memory(name: str, ratio: str = "state_ratio") -> float:
     optimizer = {"soap": "pytorch_optimizer.SOAP()"}.get(name, f"BADM(metric='{name}', fused=True)")
-    return float(_memory_row(optimizer)[figure])
+    return float(_memory_row(optimizer)[ratio])
 
 
 def parameters() -> float:
-    """Of the transformer whose steps are timed, in float32."""
+    """Count the parameters of the transformer whose steps are timed, which are float32."""
     return float(_memory_row("BADM(metric='diagonal', fused=True)")["parameter_bytes"] / 4)
 
 
@@ -140,5 +140,5 @@ def _memory_row(optimizer: str) -> dict[str, Any]:
 
 
 def weights_pretrained() -> float:
-    """Of the masked language model: Adam keeps two numbers of four bytes for each."""
+    """Count the weights of the masked language model; Adam keeps 8 bytes for each."""
     return float(row(*PRETRAINED, "adam")["state_bytes"] / 8)

@@ -1,4 +1,4 @@
-"""What ``badm certify`` has printed, and the problem it is about."""
+"""Output of ``badm certify``, and the problem it is about."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ PAPERS = "badm certify --paper --steps 300"
 
 
 def certificate(command: str = "badm certify") -> Any:
-    """What a command that docs/theory.md names has printed."""
+    """Return the output of a command in docs/theory.md."""
     return results("certificates")[command]
 
 
 def falls() -> list[float]:
-    """How many times as far as the theorem asks the Lagrangian falls, step by step."""
+    """Return the decrease of the Lagrangian over that of the theorem, step by step."""
     found = certificate()
     return [own / asked for own, asked in zip(found["change"], found["allowed"], strict=True)]
 
 
 def room() -> list[float]:
-    """How many times the squared gradient norm is below its bound, from the least."""
+    """Return the bound over the squared gradient norm, ascending."""
     found = certificate()
     return sorted(bound / best for bound, best in zip(found["bound"], found["best"], strict=True))
 
 
 def ratio(tasks: str) -> tuple[int, int]:
-    """ρ : σ of the paper's tasks, in lowest terms."""
+    """Return ρ : σ of the paper's tasks, in lowest terms."""
     read.add("badm.commands.paper_settings")
     return next((rho, sigma) for names, rho, sigma in PAPER_RATIOS if names == tasks)
 
 
 def covered_by(limit: float) -> str:
-    """How many of the paper's tasks have σ below so many times ρ."""
+    """Count the paper's tasks whose σ is below a multiple of ρ."""
     read.add("badm.commands.paper_settings")
     below = [names for names, rho, sigma in PAPER_RATIOS if sigma < limit * rho]
     return word(sum(len(names.split(", ")) for names in below))
 
 
 def failed(tasks: str, scale: float) -> str:
-    """Steps at which an inequality failed with the paper's penalties, for both problems."""
+    """Count the steps at which an inequality failed with the paper's penalties, per problem."""
     studies = (PAPERS, f"{PAPERS} --problem logistic")
     rows = (next(r for r in certificate(study) if r["tasks"] == tasks) for study in studies)
     return " / ".join(str(row["failed"][str(scale)]) for row in rows)
 
 
 def smoothness(positions: int = 4) -> tuple[float, float, float]:
-    """η of the samples in the default problem of badm certify, of the worst F_s, and of F."""
+    """Return η of the samples in badm certify's default problem, of the worst F_s, and of F."""
     read.add("badm.commands.certify.synthetic")
     problem = synthetic("least-squares", 240, 8, 0.0, 0)
     (parts,) = divide(240, 1, positions, 0).batches()

@@ -646,7 +646,7 @@ def test_a_new_field_that_was_tampered_with_does_not_fit_its_key(
         header["config"] |= change
         other = tmp_path / done.path.name
         other.write_bytes(json.dumps(header).encode() + b"\n" + rest)
-        with pytest.raises(StoreError, match="does not fit its key"):
+        with pytest.raises(StoreError, match="does not match its key"):
             read_run(other)
 
 
@@ -658,7 +658,7 @@ def test_numbers_that_no_file_can_hold_are_in_no_key(value: float) -> None:
 
 @pytest.mark.parametrize("value", ["\udcff", "a\ud800b"])
 def test_text_that_no_file_can_hold_is_in_no_key(value: str) -> None:
-    with pytest.raises(ValueError, match=r"shards of adam must be text, got '.*\\ud"):
+    with pytest.raises(ValueError, match=r"shards of adam must be valid Unicode, got '.*\\ud"):
         replace(OLD["0c0a2d1b92146674"], setting={"shards": value})
 
 
@@ -671,7 +671,7 @@ def test_a_run_file_with_something_else_for_settings_is_named(
     header = json.loads(first)
     header["config"]["setting"] = setting
     done.path.write_bytes(json.dumps(header).encode() + b"\n" + rest)
-    with pytest.raises(StoreError, match=r"not as a run file should be|does not fit"):
+    with pytest.raises(StoreError, match=r"not a valid run file|does not match"):
         read_run(done.path)
 
 

@@ -373,32 +373,32 @@ def a_socket(path: Path) -> None:
 
 
 EXHIBITS: dict[str, tuple[str, Callable[[Path, Path], Any], str]] = {
-    "above": ("../../../secret.txt", nothing, "lies outside of"),
+    "above": ("../../../secret.txt", nothing, "is outside of"),
     "above a folder that is not there": ("x/../../../../secret.txt", nothing, "cannot be read"),
-    "in a folder": ("within/x.txt", in_a_folder, "lies outside of"),
-    "absolute": ("/etc/hostname", nothing, "lies outside of"),
-    "of the system": ("/proc/self/environ", nothing, "lies outside of"),
-    "a link out": ("x.txt", linked("secret.txt"), "lies outside of"),
-    "a link to the other run": ("x.txt", linked("runs/toy"), "lies outside of"),
-    "a link to a device": ("x.txt", linked("/dev/zero"), "lies outside of"),
+    "in a folder": ("within/x.txt", in_a_folder, "is outside of"),
+    "absolute": ("/etc/hostname", nothing, "is outside of"),
+    "of the system": ("/proc/self/environ", nothing, "is outside of"),
+    "a link out": ("x.txt", linked("secret.txt"), "is outside of"),
+    "a link to the other run": ("x.txt", linked("runs/toy"), "is outside of"),
+    "a link to a device": ("x.txt", linked("/dev/zero"), "is outside of"),
     "a link to nowhere": ("x.txt", linked("/nowhere/x"), "no such file"),
     "a link to itself": ("x.txt", lambda f, _: (f / "x.txt").symlink_to("x.txt"), "cannot be read"),
-    "in a folder that is a link": ("x.txt", folder_linked, "lies outside of"),
-    "the folder itself": (".", nothing, "lies outside of"),
-    "no name": ("", nothing, "lies outside of"),
-    "no name a file can have": ("x\0.txt", nothing, "no file can be found"),
+    "in a folder that is a link": ("x.txt", folder_linked, "is outside of"),
+    "the folder itself": (".", nothing, "is outside of"),
+    "no name": ("", nothing, "is outside of"),
+    "no name a file can have": ("x\0.txt", nothing, "its name is not that of a file"),
     "a long name": ("x" * 5000, nothing, "name too long"),
     "a named pipe": ("x.txt", lambda f, _: os.mkfifo(f / "x.txt"), "is a named pipe"),
     "a socket": ("x.txt", lambda f, _: a_socket(f / "x.txt"), "is a socket"),
     "a directory": ("x.txt", lambda f, _: (f / "x.txt").mkdir(), "is a directory"),
     "a terabyte": ("x.txt", sparse, "is larger than the 20.0 MB that are read"),
     "a long text": ("x.txt", made_of(b"a" * 1_000_001, "x.txt"), "at most 1,000,000 are shown"),
-    "an empty picture": ("x.png", made_of(b""), "is not a PNG picture"),
-    "a page": ("x.png", made_of(b"<html>"), "is not a PNG picture"),
-    "a JPEG": ("x.png", made_of(picture(form="JPEG")), "is not a PNG picture"),
-    "a cut picture": ("x.png", made_of(picture((60, 60))[:60]), "is a damaged PNG picture"),
-    "a bomb": ("x.png", made_of(picture((20_000, 20_000), "1")), "pixels, which are too many"),
-    "a wire": ("x.png", made_of(picture((30_000, 1), "1")), "pixels, which are too many"),
+    "an empty picture": ("x.png", made_of(b""), "is not a PNG image"),
+    "a page": ("x.png", made_of(b"<html>"), "is not a PNG image"),
+    "a JPEG": ("x.png", made_of(picture(form="JPEG")), "is not a PNG image"),
+    "a cut picture": ("x.png", made_of(picture((60, 60))[:60]), "is a damaged PNG image"),
+    "a bomb": ("x.png", made_of(picture((20_000, 20_000), "1")), "pixels, more than allowed"),
+    "a wire": ("x.png", made_of(picture((30_000, 1), "1")), "pixels, more than allowed"),
 }
 
 
@@ -483,13 +483,16 @@ class Shows(Task):
 
 
 SHOWN: dict[str, tuple[Any, str]] = {
-    "a list": ([b"a"], "artifacts must be a dict of pictures and texts by title, got list"),
+    "a list": ([b"a"], "artifacts must be a dict of images and texts by title, got list"),
     "a picture alone": (picture(), "artifacts must be a dict .*, got bytes"),
-    "a number for a title": ({3: "a"}, "artifacts must have a short text for every title, got int"),
-    "a tensor": ({"x": torch.ones(3)}, r"artifacts 'x' must be a picture \(PNG bytes\) .*Tensor"),
-    "nothing for a picture": ({"x": None}, "artifacts 'x' must be a picture .*, got None"),
-    "no picture": ({"x": b"GIF89a"}, "artifacts 'x' is not a PNG picture"),
-    "a damaged picture": ({"x": picture()[:40]}, "artifacts 'x' is a damaged PNG picture"),
+    "a number for a title": (
+        {3: "a"},
+        "artifacts must have a short string for every title, got int",
+    ),
+    "a tensor": ({"x": torch.ones(3)}, r"artifacts 'x' must be an image \(PNG bytes\) .*Tensor"),
+    "nothing for a picture": ({"x": None}, "artifacts 'x' must be an image .*, got None"),
+    "no picture": ({"x": b"GIF89a"}, "artifacts 'x' is not a PNG image"),
+    "a damaged picture": ({"x": picture()[:40]}, "artifacts 'x' is a damaged PNG image"),
     "a bomb": ({"x": picture((20_000, 20_000), "1")}, "artifacts 'x' has 20,000 × 20,000 pixels"),
     "a long text": ({"x": "a" * 2_000_000}, "artifacts 'x' has 2,000,000 characters"),
     "a wrong shape": (
@@ -565,7 +568,7 @@ class Mine(Task):
 @pytest.mark.parametrize(
     ("what", "value", "said"),
     [
-        ("artifacts", "{'weights': 3}", "artifacts 'weights' must be a picture (PNG bytes) or a "),
+        ("artifacts", "{'weights': 3}", "artifacts 'weights' must be an image (PNG bytes) or a "),
         ("warning", "None", "remark must return a text, got None"),
     ],
 )

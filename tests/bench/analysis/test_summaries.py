@@ -282,7 +282,7 @@ def test_a_record_is_read_as_it_was_written(store: RunStore, record: ComparisonR
         (b"", "cannot be read"),
         (b"[]", "not a comparison of badm"),
         (b'{"badm": "comparison", "schema": 99}', "schema 99, this version reads 1"),
-        (b'{"badm": "comparison", "schema": 1}', "not as a comparison should be"),
+        (b'{"badm": "comparison", "schema": 1}', "not a valid comparison"),
     ],
 )
 def test_a_record_that_is_none_is_named(tmp_path: Path, content: bytes, said: str) -> None:

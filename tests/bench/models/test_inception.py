@@ -240,7 +240,7 @@ def test_files_of_other_kinds_are_named(tmp_path: Path) -> None:
     for file, says in (
         (absent, "cannot be read: no such file"),
         (text, "is neither HDF5 nor a state dict of torch"),
-        (cut, "is no sound HDF5 file"),
+        (cut, "is not a valid HDF5 file"),
         (listed, "must hold a state dict of torch, got a list"),
     ):
         with pytest.raises(InceptionError, match=says) as caught:

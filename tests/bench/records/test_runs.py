@@ -99,17 +99,17 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a list": (lambda raw: b"[1, 2]\n", "not a run of badm"),
     "newer": (edited(schema=SCHEMA + 1), f"schema {SCHEMA + 1}, this version reads {SCHEMA}"),
     "no schema": (edited(schema=None), "schema None"),
-    "no key": (edited(key=None), "does not fit its key"),
-    "another key": (edited(key="0" * 16), "does not fit its key"),
-    "no config": (edited(config=None), "not as a run file should be"),
-    "a number for config": (edited(config=3), "not as a run file should be"),
-    "another config": (edited(config=CONFIG.to_dict()), "does not fit its key"),
-    "no facts": (edited(facts=None), "not as a run file should be"),
-    "a number for a point": (lambda raw: raw + b"3\n", "not as a run file should be"),
-    "an unknown point": (lambda raw: raw + b'{"x": 3}\n', "not as a run file should be"),
-    "two results": (lambda raw: raw + raw[raw[:-1].rfind(b"\n") + 1 :], "not as a run file"),
-    "an unknown result": (lambda raw: raw + b'{"result": {"x": 1}}\n', "not as a run file"),
-    "a text for a result": (lambda raw: raw + b'"the result"\n', "not as a run file should be"),
+    "no key": (edited(key=None), "does not match its key"),
+    "another key": (edited(key="0" * 16), "does not match its key"),
+    "no config": (edited(config=None), "not a valid run file"),
+    "a number for config": (edited(config=3), "not a valid run file"),
+    "another config": (edited(config=CONFIG.to_dict()), "does not match its key"),
+    "no facts": (edited(facts=None), "not a valid run file"),
+    "a number for a point": (lambda raw: raw + b"3\n", "not a valid run file"),
+    "an unknown point": (lambda raw: raw + b'{"x": 3}\n', "not a valid run file"),
+    "two results": (lambda raw: raw + raw[raw[:-1].rfind(b"\n") + 1 :], "not a valid run file"),
+    "an unknown result": (lambda raw: raw + b'{"result": {"x": 1}}\n', "not a valid run file"),
+    "a text for a result": (lambda raw: raw + b'"the result"\n', "not a valid run file"),
 }
 every_damage = pytest.mark.parametrize(
     ("damage", "words"), DAMAGES.values(), ids=list(DAMAGES.keys())
@@ -159,7 +159,7 @@ def test_a_run_under_the_name_of_another_is_named(tmp_path: Path) -> None:
     b.path.write_bytes(a.path.read_bytes())
     found, problems = RunStore(tmp_path).read_all()
     assert found == [a]
-    assert problems == [f"{b.path}: the configuration does not fit its key {a.config.key}"]
+    assert problems == [f"{b.path}: the configuration does not match its key {a.config.key}"]
     assert comparable(train(Line(), tmp_path, seed=1)) == comparable(b)
 
 

@@ -42,7 +42,7 @@ def find(name: str) -> Method:
     >>> find("adam").description
     'RMSprop with momentum and bias correction, as in Keras'
     >>> find("adam+outer").description
-    'adam on several ranks; a BADM step with the mean of their displacements'
+    'adam on several ranks; a BADM step with the mean displacement of the ranks'
     >>> find("adm")
     Traceback (most recent call last):
     badm.bench.methods.UnknownMethod: there is no method 'adm'; did you mean adam or badm? \

@@ -1,1 +1,1 @@
-"""Networks of the tasks, as Keras builds them."""
+"""Networks of the tasks, with the layers and initialisation of Keras."""

@@ -1,4 +1,4 @@
-"""Self-attention that starts and computes as ``MultiHeadAttention`` of Keras does."""
+"""Self-attention with the initialisation and arithmetic of Keras's ``MultiHeadAttention``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from badm.bench.models.keras_layers import Dense
 
 
 class SelfAttention(nn.Module):
-    """Attention of a sequence to itself, with heads of any width.
+    """Self-attention with heads of any width.
 
     ``nn.MultiheadAttention`` divides the width among its heads; here each has ``key_width``.
-    Dropout is of the weights that the values are mixed with.
+    Dropout applies to the attention weights.
 
     >>> import torch
     >>> SelfAttention(64, heads=4, key_width=64, dropout=0.1)(torch.zeros(2, 49, 64)).shape
@@ -27,23 +27,23 @@ class SelfAttention(nn.Module):
         inner = heads * key_width
         self.query, self.key, self.value = (Dense(width, inner) for _ in range(3))
         self.merge = Dense(inner, width)
-        # The Keras of 2024 takes these kernels, (width, heads, key_width) and (heads, key_width,
-        # width), for convolutions: the first axis counts positions, and Glorot's limit is smaller
-        # than for the matrices they are. Since 2026 (its pull request 22789) it does so no longer.
+        # Keras of 2024 initialises these kernels, (width, heads, key_width) and (heads, key_width,
+        # width), as convolutions: the first axis counts positions, and Glorot's limit is smaller
+        # than for matrices. It no longer does since 2026 (its pull request 22789).
         for layer in (self.query, self.key, self.value):
             _uniform(layer, math.sqrt(6 / (width * (heads + key_width))))
         _uniform(self.merge, math.sqrt(6 / (heads * (key_width + width))))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """``mask`` says who may be heard, as :meth:`mix` takes it."""
+        """Attend within each sequence; ``mask`` is as in :meth:`mix`."""
         merged: Tensor = self.merge(self.mix(self.query(x), self.key(x), self.value(x), mask))
         return merged
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-        """What each position hears: all four are (batch, positions, heads · key width).
+        """Mix values by attention; all four are (batch, positions, heads · key width).
 
-        ``mask`` is true where a query may hear a key: (batch, heads, queries, keys), or whatever
-        broadcasts to that.
+        ``mask`` is true where a query may attend to a key: (batch, heads, queries, keys), or
+        broadcastable to that.
         """
 
         def by_head(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The small convolutional network of the image tasks, as Keras would make it."""
+"""The small convolutional network of the image tasks, initialised as in Keras."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH = 64  # of the dense layer before the output
 class ConvolutionalNetwork(nn.Module):
     """Blocks of a 3×3 convolution without padding, ReLU and max-pooling; two dense layers.
 
-    Takes images as they are stored, ``(N, side, side, 3)`` from 0 to 255, and gives logits. The
+    Takes images as they are stored, ``(N, side, side, 3)`` from 0 to 255, and returns logits. The
     last block has no pooling if ``last_pool`` is false.
 
     >>> import torch
@@ -49,18 +49,18 @@ class ConvolutionalNetwork(nn.Module):
         self.output = Dense(WIDTH, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        # The channels stay last in memory, only their axis moves: by a third faster on a CPU. The
-        # weights keep the usual layout, for methods that look at them as matrices.
+        # Channels stay last in memory, only their axis moves: a third faster on a CPU. Weights keep
+        # the usual layout, for methods that treat them as matrices.
         x = images.permute(0, 3, 1, 2).to(self.hidden.weight.dtype) / 255
         x = self.dropout(self.blocks(x))
-        # In the order of Keras, which is the one in memory.
+        # In the order of Keras, which is that of memory.
         x = x.permute(0, 2, 3, 1).flatten(1)
         logits: Tensor = self.output(self.hidden(x).relu())
         return logits
 
 
 class Block(nn.Module):
-    """A convolution, ReLU and, if wanted, max-pooling by two."""
+    """A convolution, ReLU and optional max-pooling by two."""
 
     def __init__(self, inputs: int, outputs: int, pooled: bool) -> None:
         super().__init__()
@@ -69,12 +69,12 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.convolution(x)
-        # The largest first, then ReLU: the same values and gradients for a quarter of the work.
+        # Max-pooling before ReLU: the same values and gradients for a quarter of the work.
         return (max_pool2d(x, 2) if self.pooled else x).relu()
 
 
 class Convolution(nn.Conv2d):
-    """A convolution that starts as in Keras: kernel Glorot uniform, bias zero."""
+    """A convolution initialised as in Keras: kernel Glorot uniform, bias zero."""
 
     def reset_parameters(self) -> None:
         nn.init.xavier_uniform_(self.weight)

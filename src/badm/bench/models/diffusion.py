@@ -1,7 +1,7 @@
-"""Diffusion in continuous time: images become noise, a network learns the way back.
+"""Diffusion in continuous time: images become noise, and a network learns to reverse it.
 
-At time t from 0 to 1 an image is ``cos(φ)·image + sin(φ)·noise``, φ being linear in t. The way back
-is deterministic (DDIM with η = 0): what is drawn is the noise at its start, and nothing after.
+At time t from 0 to 1 an image is ``cos(φ)·image + sin(φ)·noise``, φ being linear in t. Sampling is
+deterministic (DDIM with η = 0): only the initial noise is random.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch.nn.functional import l1_loss
 
 from badm.bench.models.unet import WIDTHS, UNet, warmup_share
 
-# Of the image at either end: never quite all, for it is divided by, and never quite nothing.
+# Signal rates at both ends: never quite 0, because it is divided by, and never quite 1.
 LARGEST, SMALLEST = 0.95, 0.02
 DECAY = 0.999  # of the averaged weights
-PIECE = 64  # images that go through the network at once
+PIECE = 64  # images that pass through the network at once
 
 
 def rates(times: Tensor) -> tuple[Tensor, Tensor]:
-    """The parts of image and noise at each time; their squares add up to one.
+    """Return the rates of image and noise at each time; their squares sum to one.
 
     >>> image, noise = rates(torch.tensor([0.0, 1.0]))
     >>> image.round(decimals=4).tolist(), (image**2 + noise**2).round(decimals=4).tolist()
@@ -36,11 +36,11 @@ def rates(times: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Diffusion(nn.Module):
-    """A network, its averaged copy, and the mean and deviation of each channel of the images.
+    """A network, its averaged copy, and mean and deviation of each channel of the images.
 
-    Images ``(N, 3, side, side)`` have pixels from 0 to 1. The network is what is trained; the copy
-    is what samples are drawn with and judged by. It starts as the network, follows it with
-    :meth:`follow` after every step, and averages the statistics of BatchNorm as well.
+    Images ``(N, 3, side, side)`` have pixels from 0 to 1. The network is trained; the copy (EMA) is
+    sampled and evaluated. It starts equal to the network, is updated by :meth:`update_average`
+    after every step, and averages the statistics of BatchNorm as well.
 
     >>> _ = torch.manual_seed(0)
     >>> model = Diffusion(torch.rand(8, 3, 16, 16), (8, 8, 8))
@@ -66,13 +66,13 @@ class Diffusion(nn.Module):
 
     def train(self, mode: bool = True) -> Diffusion:
         super().train(mode)
-        self.average.eval()  # its BatchNorm never looks at a batch
+        self.average.eval()  # its BatchNorm never uses statistics of a batch
         return self
 
     def loss(self, images: Tensor) -> Tensor:
-        """The mean absolute error of the noise, at times and with noise drawn by chance.
+        """Compute the mean absolute error of the noise, at random times with random noise.
 
-        In evaluation it is the error of the averaged copy.
+        In evaluation mode it is the error of the averaged copy.
         """
         network = self.network if self.training else self.average
         noise = torch.randn_like(images)
@@ -81,7 +81,7 @@ class Diffusion(nn.Module):
         return l1_loss(network(mixed, noise_rates.flatten() ** 2), noise)
 
     def update_average(self) -> None:
-        """Let the copy follow the network by one step."""
+        """Update the averaged copy from the network by one step."""
         self.steps += 1
         share = warmup_share(DECAY, self.steps) if self.warm_up else 1 - DECAY
         theirs = self.network.state_dict()
@@ -93,7 +93,7 @@ class Diffusion(nn.Module):
 
     @torch.no_grad()
     def sample(self, noise: Tensor, steps: int) -> Tensor:
-        """The images that the averaged copy finds in noise, in so many steps."""
+        """Denoise ``noise`` to images with the averaged copy, in that many steps."""
         return torch.cat([self._sample(piece, steps) for piece in torch.split(noise, PIECE)])
 
     def _sample(self, x: Tensor, steps: int) -> Tensor:
@@ -107,5 +107,5 @@ class Diffusion(nn.Module):
         return found.clamp(0, 1)
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Images whose channels have mean 0 and variance 1 over all that are trained on."""
+        """Normalise channels to mean 0 and variance 1 over the training images."""
         return (images - self.mean) / self.deviation

@@ -1,4 +1,4 @@
-"""Networks that turn an image into features, which distances between sets of images are made of."""
+"""Networks that map images to features, for distances between sets of images."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from torch.nn.functional import cross_entropy
 WIDTHS = (32, 64, 128)
 EPOCHS = 4
 BATCH = 64
-RATE = 2e-3  # of Adam, falling to zero
-# Of the pixels, up to so much: features are to see shapes. Without it a speckle that can hardly be
-# seen is further from real images than another class is.
+RATE = 2e-3  # of Adam, decayed to zero
+# Largest noise on pixels, so that features represent shapes. Without it, noise that is hardly
+# visible is further from real images than another class is.
 NOISE = 0.3
 SEED = 20240701
-HELD_OUT = 10  # one image in so many is not trained on, to say how good the classifier is
+HELD_OUT = 10  # one image in ten is held out, to measure the accuracy of the classifier
 PIECE = 256  # images that pass through a network at once
-# All that :func:`trained` depends on beside the images; the first number is raised by whatever
-# else changes what it makes.
+# Everything that :func:`train_classifier` depends on beside the images; raise the first number with
+# anything else that changes its result.
 RECIPE = (1, WIDTHS, EPOCHS, BATCH, RATE, NOISE, SEED, HELD_OUT)
 
 
 class FeatureNetwork(nn.Module):
-    """Takes images ``(N, C, H, W)`` from 0 to 1, gives features ``(N, num_features)``.
+    """Maps images ``(N, C, H, W)`` from 0 to 1 to features ``(N, num_features)``.
 
-    ``label`` is what a distance between these features is called, ``note`` a sentence on them.
+    ``label`` is the name of the KID of these features, ``note`` a sentence about them.
     """
 
     num_features: int
@@ -36,16 +36,16 @@ class FeatureNetwork(nn.Module):
 
     @torch.no_grad()
     def features(self, images: Tensor) -> Tensor:
-        """Of any number of images, in bytes or from 0 to 1; in evaluation mode, where they are."""
+        """Compute the features of images, ``uint8`` or from 0 to 1, on their device."""
         self.eval().to(images.device)
         return torch.cat([self(as_floats(piece)) for piece in torch.split(images, PIECE)])
 
 
 class ClassifierFeatures(FeatureNetwork):
-    """A small classifier, of which the mean over the last convolution's pixels is taken.
+    """A small classifier, whose features are the pixel means of the last convolution.
 
-    Its features are divided by their root mean square over the images it was trained on: the
-    distance does not depend on the scale they happen to have.
+    They are divided by their root mean square over the training images, so that the distance does
+    not depend on their scale.
 
     >>> network = ClassifierFeatures(channels=1, classes=10)
     >>> network(torch.zeros(5, 1, 28, 28)).shape, network.num_features
@@ -85,7 +85,7 @@ class ClassifierFeatures(FeatureNetwork):
         return out
 
     def classify(self, features: Tensor) -> Tensor:
-        """The class that each image is taken for, from its features."""
+        """Predict the class of each image from its features."""
         logits: Tensor = self.output(features * self.scale)
         return logits.argmax(1)
 
@@ -95,10 +95,10 @@ class ClassifierFeatures(FeatureNetwork):
 
 
 def train_classifier(images: Tensor, labels: Tensor, classes: int) -> ClassifierFeatures:
-    """A classifier for those images, the same for the same images wherever it is called from.
+    """Train a classifier for those images; the result is the same for the same images.
 
-    It draws from a generator of its own and works in one thread: neither what was drawn before nor
-    the number of threads changes it.
+    It has its own generator and one thread, so that it depends neither on the state of the global
+    generator nor on the number of threads.
     """
     with _isolated_generators():
         network = ClassifierFeatures(images.shape[1], classes)
@@ -119,7 +119,7 @@ def train_classifier(images: Tensor, labels: Tensor, classes: int) -> Classifier
 
 
 def as_floats(images: Tensor) -> Tensor:
-    """From 0 to 1, whether they are bytes or have been so already.
+    """Convert ``uint8`` images to floats from 0 to 1; floats stay as they are.
 
     >>> as_floats(torch.tensor([51], dtype=torch.uint8)), as_floats(torch.tensor([0.5]))
     (tensor([0.2000]), tensor([0.5000]))
@@ -129,12 +129,12 @@ def as_floats(images: Tensor) -> Tensor:
 
 def _batches(rest: Tensor) -> tuple[Tensor, ...]:
     shuffled = rest[torch.randperm(len(rest))]
-    # One image alone has no variance for BatchNorm to divide by.
+    # BatchNorm needs more than one image for a variance.
     return tuple(b for b in torch.split(shuffled, BATCH) if len(b) > 1)
 
 
 def _noisy(images: Tensor) -> Tensor:
-    """Each image with its own amount of noise."""
+    """Add noise to each image, of a random amount."""
     amounts = NOISE * torch.rand(len(images), 1, 1, 1)
     return (images + amounts * torch.randn_like(images)).clamp(0, 1)
 
@@ -147,7 +147,7 @@ def _accuracy(network: ClassifierFeatures, images: Tensor, labels: Tensor) -> Te
 
 @contextmanager
 def _isolated_generators() -> Iterator[None]:
-    """With the generator, the thread and the gradients that training wants, and then as before."""
+    """A context for training: own generator, one thread, gradients; restored afterwards."""
     threads = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.default_generator.manual_seed(SEED)

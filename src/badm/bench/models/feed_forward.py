@@ -14,7 +14,7 @@ UNITS = 32
 
 
 def block(features: int) -> nn.Sequential:
-    """BatchNorm → Dropout(½) → Dense(32) → GELU, twice.
+    """Make BatchNorm → Dropout(½) → Dense(32) → GELU, twice.
 
     >>> from badm.bench.models.keras_layers import parameter_counts
     >>> parameter_counts(block(32))
@@ -37,9 +37,9 @@ class InputBlock(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Five blocks, the last four with skips, and linear logits, of the nodes that are asked for.
+    """Five blocks, the last four with skip connections, and linear logits of the given nodes.
 
-    The features are a constant of the model and no part of its ``state_dict``.
+    The features are a constant of the model and not in its ``state_dict``.
     """
 
     def __init__(self, features: csr_array, classes: int) -> None:
@@ -58,19 +58,19 @@ class FeedForward(nn.Module):
 
 
 def perceptron(features: int, classes: int) -> nn.Sequential:
-    """F–32–32–C with ReLU, on dense rows.
+    """Make an F–32–32–C perceptron with ReLU, for dense rows.
 
     >>> [layer.out_features for layer in perceptron(100, 7) if isinstance(layer, nn.Linear)]
     [32, 32, 7]
     """
     sizes = (features, UNITS), (UNITS, UNITS), (UNITS, classes)
-    # Layer-wise methods take torch's own layers and no others, which might compute otherwise.
+    # Layer-wise methods accept only torch's own layers; others might compute something else.
     first, second, last = (keras_init(nn.Linear(*size)) for size in sizes)
     return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
 
 
 def dense_rows(features: csr_array, nodes: Tensor) -> Tensor:
-    """Some rows of a sparse matrix as a tensor.
+    """Return some rows of a sparse matrix as a dense tensor.
 
     >>> import numpy as np
     >>> dense_rows(csr_array(np.eye(3)), torch.tensor([2]))

@@ -1,4 +1,4 @@
-"""The conditional GAN of the public example: a generator and a discriminator that see the class."""
+"""The conditional GAN of the public example: a generator and a discriminator that get the class."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LabelMap = Literal["bands", "one-hot"]
 
 
 class Generator(nn.Module):
-    """Noise and a class become an image ``(N, 1, side, side)`` from 0 to 1.
+    """Maps noise and a class to an image ``(N, 1, side, side)`` from 0 to 1.
 
     ``channels`` are those before the first and after both transposed convolutions; in the example
-    the first ones are as many as the numbers that go in.
+    the first is the size of its input.
 
     >>> sum(p.numel() for p in Generator().parameters())
     1491215
@@ -46,7 +46,7 @@ class Generator(nn.Module):
     def forward(self, noise: Tensor, labels: Tensor) -> Tensor:
         x = torch.cat([noise, one_hot(labels, self.classes).to(noise.dtype)], 1)
         x = leaky_relu(self.start(x), SLOPE)
-        # In the order of Keras: the channels come last.
+        # In the order of Keras: channels last.
         x = x.reshape(len(x), self.quarter, self.quarter, -1).permute(0, 3, 1, 2)
         x = leaky_relu(self.middle(x), SLOPE)
         x = leaky_relu(self.large(x), SLOPE)
@@ -55,9 +55,9 @@ class Generator(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """An image and its class become a logit ``(N,)``: high for what is taken to be made.
+    """Maps an image and its class to a logit ``(N,)``, high for generated images.
 
-    The class comes as a map of ten more channels: see :func:`label_map`.
+    The class is given as ten more channels: see :func:`label_map`.
 
     >>> sum(p.numel() for p in Discriminator().parameters())
     80385
@@ -87,10 +87,10 @@ class Discriminator(nn.Module):
 
 
 def label_map(classes: int, kind: LabelMap, side: int = SIDE) -> Tensor:
-    """What each class looks like to the discriminator: ``(classes, classes, side, side)``.
+    """Return the discriminator's channels for each class: ``(classes, classes, side, side)``.
 
     ``"one-hot"`` has one channel of ones for each class. ``"bands"`` is what the public example
-    makes of that when it repeats numbers and reshapes them: all channels are one in a band of a
+    computes, with a wrong reshape: all channels are one in a band of a
     tenth of the rows, further down for each class, and zero elsewhere.
 
     >>> label_map(10, "one-hot")[3].mean((1, 2))
@@ -114,21 +114,21 @@ def _quarter(side: int) -> int:
 
 
 class ConditionalGan(nn.Module):
-    """Both networks in one module, as a task with two players has them."""
+    """Both networks in one module, for a task with two players."""
 
     def __init__(self, generator: Generator, discriminator: Discriminator) -> None:
         super().__init__()
         self.generator, self.discriminator = generator, discriminator
 
     def sample(self, labels: Tensor) -> Tensor:
-        """An image of each of those classes, with noise from torch's generator."""
+        """Generate an image of each of those classes, with noise from torch's generator."""
         noise = torch.randn(len(labels), self.generator.noise, device=labels.device)
         images: Tensor = self.generator(noise, labels)
         return images
 
 
 class TransposedConvolution(nn.ConvTranspose2d):
-    """4×4 with stride 2, which doubles the side, and starts as in Keras."""
+    """4×4 with stride 2, which doubles the side, initialised as in Keras."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, 4, stride=2, padding=1)

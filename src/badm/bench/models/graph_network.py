@@ -21,7 +21,7 @@ Messages = Literal["edge", "sender"]
 
 @dataclass(frozen=True)
 class Edges:
-    """Who hears whom. All edges into one node weigh the same, so that it is the sum they scale."""
+    """Edges of a graph. All edges into a node have one weight, which scales their sum."""
 
     matrix: csr_array  # row: receiver, column: sender
     receivers: Tensor
@@ -30,7 +30,7 @@ class Edges:
 
     @classmethod
     def of(cls, adjacency: csr_array, weights: Weights = "edges") -> Edges:
-        """Edges of weight 1/|E| each, or with ``"degree"`` 1 / the number of those into a node.
+        """Make edges of weight 1/|E|, or with ``"degree"`` of 1 / the in-degree of the node.
 
         >>> adjacency = csr_array(np.array([[0, 1, 1], [0, 0, 1], [0, 0, 0]], np.float32))
         >>> Edges.of(adjacency).weights.flatten().tolist() == [1 / np.float32(3)] * 3
@@ -51,11 +51,11 @@ class Edges:
 
 
 class GraphConvolution(nn.Module):
-    """Messages from senders, summed by receivers; beside a node's own state through a block.
+    """Sums messages from senders, and passes them with a node's own state through a block.
 
-    With ``messages="edge"`` a message goes through BatchNorm and dropout once for each edge, as in
-    the Keras example; with ``"sender"`` once for each node, whose receivers all hear the same. In
-    evaluation there is neither, and the two are one.
+    With ``messages="edge"`` a message goes through BatchNorm and dropout once per edge, as in the
+    Keras example; with ``"sender"`` once per node, so that all its receivers get the same. In
+    evaluation mode the two are equal.
     """
 
     def __init__(self, messages: Messages = "edge") -> None:
@@ -74,10 +74,10 @@ class GraphConvolution(nn.Module):
 
 
 class GraphNetwork(nn.Module):
-    """A block, two graph convolutions with skips, a block, and linear logits of some nodes.
+    """A block, two graph convolutions with skip connections, a block, and logits of some nodes.
 
-    Features and edges are constants of the model and no part of its ``state_dict``. ``masks`` is
-    that of :class:`SparseInput`.
+    Features and edges are constants of the model and not in its ``state_dict``. ``masks`` is as in
+    :class:`SparseInput`.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class GraphNetwork(nn.Module):
 
 
 def unit_rows(x: Tensor) -> Tensor:
-    """Each row divided by its length, as ``tf.nn.l2_normalize`` does.
+    """Divide each row by its norm, as ``tf.nn.l2_normalize`` does.
 
     >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[0.6000, 0.8000],

@@ -1,6 +1,6 @@
 """Dropout at rate one half, drawn as single bits.
 
-A coin per element costs one bit of randomness instead of a uniform number: on a CPU this takes a
+A mask costs one random bit per element instead of a uniform number: on a CPU this takes a
 twentieth of the time of ``torch.nn.Dropout``, which would be most of the time of a graph network.
 """
 
@@ -16,7 +16,7 @@ BITS = torch.tensor([[byte >> bit & 1 for bit in range(8)] for byte in range(256
 
 
 class HalfDropout(nn.Module):
-    """``torch.nn.Dropout(0.5)``: in training each element is zero or doubled, by a fair coin.
+    """Does what ``torch.nn.Dropout(0.5)`` does: in training each element is zeroed or doubled.
 
     >>> _ = torch.manual_seed(0)
     >>> sorted(set(HalfDropout()(torch.ones(100)).tolist()))
@@ -33,7 +33,7 @@ class HalfDropout(nn.Module):
 
 
 def random_bytes(count: int, device: torch.device | str = "cpu") -> Tensor:
-    """Bytes of torch's generator for a device, eight to a draw.
+    """Draw random bytes from a device's generator, eight per draw.
 
     >>> random_bytes(3).dtype, len(random_bytes(3))
     (torch.uint8, 3)
@@ -44,7 +44,7 @@ def random_bytes(count: int, device: torch.device | str = "cpu") -> Tensor:
 
 
 def unpack(packed: Tensor, *, ones: Literal[1, 2] = 1, out: Tensor | None = None) -> Tensor:
-    """The bits of bytes as zeros and ones, or twos, eight in a row, lowest first.
+    """Unpack bytes to eight zeros and ones (or twos) each, lowest bit first.
 
     >>> unpack(torch.tensor([6], dtype=torch.uint8)).tolist()
     [[0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]

@@ -1,7 +1,7 @@
 """Inception-V3 without its classifier: 2,048 features of an image, with weights from a file.
 
-Two kinds of files are read: that of Keras (``inception_v3_..._notop.h5``) and a state dict of torch
-with the usual names. The network is that of Keras for both: averages leave out the padding.
+Two kinds of files are read: Keras's (``inception_v3_..._notop.h5``) and a state dict of torch with
+the usual names. The network is that of Keras for both: average pooling ignores the padding.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torch.nn.functional import avg_pool2d, interpolate, max_pool2d
 
 from badm.bench.models.features import FeatureNetwork
 
-SIDE = 75  # pixels: the least that the network takes, and what the public example resizes to
+SIDE = 75  # pixels: the smallest input of the network, which the public example resizes to
 FEATURES = 2048
-HDF5 = b"\x89HDF\r\n\x1a\n"  # how such a file begins
-# What Keras calls the entries of batch normalisation, by their names in torch.
+HDF5 = b"\x89HDF\r\n\x1a\n"  # magic number
+# Keras's names of the entries of batch normalisation, by torch's names.
 NORM = {
     "weight": "gamma",
     "bias": "beta",
@@ -32,12 +32,12 @@ NORM = {
 
 
 class InceptionError(ValueError):
-    """A file that does not hold the weights of Inception-V3; the message names it and the entry."""
+    """A file does not hold the weights of Inception-V3; the message names file and entry."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A convolution: channels it gives, kernel, stride. With a stride there is no padding."""
+    """A convolution: output channels, kernel, stride. With a stride there is no padding."""
 
     channels: int
     kernel: tuple[int, int] = (1, 1)
@@ -46,7 +46,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Branch:
-    """One way through a block: pooling, convolutions in a row, and at last several side by side."""
+    """One branch of a block: pooling, successive convolutions, and finally parallel ones."""
 
     row: tuple[tuple[str, Shape], ...] = ()
     fork: tuple[tuple[str, Shape], ...] = ()
@@ -71,7 +71,7 @@ class Unit(nn.Module):
 
 
 class Block(nn.Module):
-    """Branches side by side, their channels one after the other."""
+    """Parallel branches, whose channels are concatenated."""
 
     def __init__(self, inputs: int, branches: Sequence[Branch]) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Block(nn.Module):
 
 
 class InceptionV3(nn.Module):
-    """Takes images ``(N, 3, H, W)`` from -1 to 1, of at least 75×75 pixels, gives 2,048 features.
+    """Maps images ``(N, 3, H, W)`` from -1 to 1, of at least 75×75 pixels, to 2,048 features.
 
     >>> network = InceptionV3().eval()
     >>> network(torch.zeros(1, 3, 75, 75)).shape
@@ -128,7 +128,7 @@ class InceptionV3(nn.Module):
         return x.mean((2, 3))
 
     def units(self) -> dict[str, Unit]:
-        """All 94 convolutions by their names, in the order in which Keras makes them."""
+        """List all 94 convolutions by name, in the order in which Keras creates them."""
         return {name: unit for name, unit in self.named_modules() if isinstance(unit, Unit)}
 
 
@@ -153,7 +153,7 @@ class InceptionFeatures(FeatureNetwork):
 
 
 def load(network: InceptionV3, file: Path) -> None:
-    """Give a network the weights of a file; nothing in it is unpickled."""
+    """Load the weights of a file into a network; nothing is unpickled."""
     try:
         with file.open("rb") as opened:
             beginning = opened.read(len(HDF5))
@@ -168,14 +168,14 @@ def load(network: InceptionV3, file: Path) -> None:
     network.load_state_dict({name: found[name][1] for name in own}, strict=False)
 
 
-# What a file holds: by torch's names, the entry as the file calls it, and its values.
+# Contents of a file: by torch's names, the entry's name in the file and its values.
 Entries = dict[str, tuple[str, Tensor]]
 
 
 def _of_torch(file: Path) -> Entries:
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a file that is none makes torch raise
+    except Exception as error:  # torch raises errors of many types for invalid files
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InceptionError(f"{file} is neither HDF5 nor a state dict of torch: {why}") from error
     if not isinstance(content, Mapping):
@@ -186,7 +186,7 @@ def _of_torch(file: Path) -> Entries:
 
 
 def _of_keras(network: InceptionV3, file: Path) -> Entries:
-    """Keras numbers its layers in the order in which it makes them."""
+    """Read a file of Keras, which numbers layers in the order of their creation."""
     layers = _layers(file)
     units = network.units()
     convolutions = _numbered(file, layers, "conv2d", len(units))
@@ -194,12 +194,12 @@ def _of_keras(network: InceptionV3, file: Path) -> Entries:
     found: Entries = {}
     for (unit, module), convolution, norm in zip(units.items(), convolutions, norms, strict=True):
         kernel = _entry(file, layers, convolution, "kernel")
-        # In the order of Keras: height, width, channels in and out.
+        # Keras has height, width, channels in and out.
         shape = module.conv.weight.permute(2, 3, 1, 0).shape
         _check(file, f"{convolution}/kernel", kernel, shape)
         found[f"{unit}.conv.weight"] = f"{convolution}/kernel", kernel.permute(3, 2, 0, 1)
         for torchs, keras in NORM.items():
-            # The network of Keras has no scale.
+            # Keras's network has no scale.
             ones = keras == "gamma" and keras not in layers[norm]
             value = torch.ones(kernel.shape[-1]) if ones else _entry(file, layers, norm, keras)
             found[f"{unit}.bn.{torchs}"] = f"{norm}/{keras}", value
@@ -207,12 +207,12 @@ def _of_keras(network: InceptionV3, file: Path) -> Entries:
 
 
 def _layers(file: Path) -> dict[str, dict[str, Tensor]]:
-    """The weights of each layer, by the last part of their names."""
+    """Read the weights of each layer, by the last part of their names."""
     try:
         h5py: Any = importlib.import_module("h5py")
     except ModuleNotFoundError as error:
         raise InceptionError(
-            f'{file} is a file of Keras, which needs h5py: pip install "badm[data]" brings it'
+            f'{file} is a file of Keras, which needs h5py: pip install "badm[data]"'
         ) from error
     layers: dict[str, dict[str, Tensor]] = {}
 
@@ -228,7 +228,7 @@ def _layers(file: Path) -> dict[str, dict[str, Tensor]]:
             opened.visititems(visit)
     except OSError as error:
         why = str(error).splitlines()[0]
-        raise InceptionError(f"{file} is no sound HDF5 file: {why}") from error
+        raise InceptionError(f"{file} is not a valid HDF5 file: {why}") from error
     return layers
 
 
@@ -246,7 +246,7 @@ def _check(file: Path, entry: str, value: Tensor, shape: Sequence[int]) -> None:
 
 
 def _numbered(file: Path, layers: Iterable[str], kind: str, count: int) -> list[str]:
-    """The layers of a kind in the order of their numbers; the first may have none."""
+    """List the layers of a type by number; the first may have none."""
     found = {}
     for layer in layers:
         match = re.fullmatch(rf"{kind}(?:_(\d+))?", layer)

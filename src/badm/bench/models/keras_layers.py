@@ -1,7 +1,7 @@
-"""Layers that start, normalise and count as those of Keras do.
+"""Layers with the initialisation, normalisation and parameter counts of Keras.
 
-Where Keras and torch differ, the tasks of the paper follow Keras: kernels start Glorot uniform and
-biases at zero, BatchNorm has its constants and keeps the biased variance.
+Where Keras and torch differ, the tasks of the paper follow Keras: kernels are initialised Glorot
+uniform and biases to zero, BatchNorm has Keras's constants and averages the biased variance.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 
 class Dense(nn.Linear):
-    """A dense layer that starts as in Keras.
+    """A dense layer initialised as in Keras.
 
     >>> layer = Dense(1000, 10)
     >>> bool(layer.weight.abs().max() <= (6 / 1010) ** 0.5), layer.bias.abs().max().item()
@@ -24,7 +24,7 @@ class Dense(nn.Linear):
 
 
 def keras_init(layer: nn.Linear) -> nn.Linear:
-    """Give a layer the weights it has in Keras at first: kernel Glorot uniform, bias zero."""
+    """Initialise a layer as Keras does: kernel Glorot uniform, bias zero."""
     nn.init.xavier_uniform_(layer.weight)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
@@ -32,7 +32,7 @@ def keras_init(layer: nn.Linear) -> nn.Linear:
 
 
 class Embedding(nn.Embedding):
-    """An embedding that starts as in Keras: uniform, within 0.05 of zero.
+    """An embedding initialised as in Keras: uniform, within 0.05 of zero.
 
     >>> bool(Embedding(100, 8).weight.abs().max() <= 0.05)
     True
@@ -45,8 +45,8 @@ class Embedding(nn.Embedding):
 class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation with Keras's constants, over all axes but the second.
 
-    The running averages move by 0.01, the variance is that of the batch itself (torch would take
-    its unbiased estimate), and a batch of one sample is as good as any other.
+    The momentum of running averages is 0.01, the variance is the biased one (torch averages the
+    unbiased estimate), and a batch of one sample is allowed.
 
     >>> norm = BatchNorm(1)
     >>> norm(torch.tensor([[0.0], [2.0]])).flatten().tolist()
@@ -67,7 +67,7 @@ class BatchNorm(nn.BatchNorm1d):
             return functional.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
-        # functional.batch_norm would not tell the statistics of the batch.
+        # functional.batch_norm would not return the statistics of the batch.
         out, mean, inverse_std = torch.native_batch_norm(
             x, self.weight, self.bias, None, None, True, 0.0, self.eps
         )
@@ -75,20 +75,20 @@ class BatchNorm(nn.BatchNorm1d):
         return out
 
     def observe(self, mean: Tensor, variance: Tensor) -> None:
-        """Take the statistics of a batch into the running averages."""
+        """Update the running averages with the statistics of a batch."""
         with torch.no_grad():
             self.num_batches_tracked += 1
             share = self.momentum
-            if share is None:  # torch's word for the plain mean over all batches
+            if share is None:  # in torch, the plain mean over all batches
                 share = 1 / self.num_batches_tracked.item()
             self.running_mean.lerp_(mean, share)
             self.running_var.lerp_(variance, share)
 
 
 def parameter_counts(module: nn.Module) -> tuple[int, int]:
-    """All numbers of a model and those that are trained, as ``keras.Model.summary`` counts them.
+    """Count all and the trainable parameters, as ``keras.Model.summary`` does.
 
-    The running averages of BatchNorm are among the former, its batch counter is not.
+    The running averages of BatchNorm are among all, its batch counter is not.
 
     >>> parameter_counts(nn.Sequential(Dense(3, 2), BatchNorm(2)))
     (16, 12)

@@ -1,4 +1,4 @@
-"""A small encoder like BERT's, with a head for hidden words and one for whole texts."""
+"""A small encoder like BERT's, with a head for masked words and one for whole texts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ POOLED = 64  # units of the classifier
 class Encoder(nn.Module):
     """Words and positions, then one post-norm layer: attention and a perceptron.
 
-    Takes numbers of words, ``(N, length)``, and gives ``(N, length, width)``. Padding is a word
-    like any other. Positions are fixed sines and cosines unless they are to be learned.
+    Takes ids of words, ``(N, length)``, and returns ``(N, length, width)``. Padding is a word like
+    any other. Positions are fixed sines and cosines unless they are learned.
 
     >>> Encoder(30, 7, width=16)(torch.zeros(2, 7, dtype=torch.int32)).shape
     torch.Size([2, 7, 16])
@@ -43,7 +43,7 @@ class Encoder(nn.Module):
             self.positions = nn.Embedding(length, width)
             nn.init.xavier_uniform_(self.positions.weight)
         else:
-            # Not saved with the weights: they follow from the sizes.
+            # Not saved with the weights: a function of the sizes.
             self.register_buffer("waves", waves(length, width), persistent=False)
         self.attention = SelfAttention(width, heads, key_width=width // heads)
         self.first_norm = nn.LayerNorm(width, EPSILON)
@@ -60,11 +60,11 @@ class Encoder(nn.Module):
 
 
 class MaskedLanguageModel(nn.Module):
-    """Which words were there: a logit for each word of the vocabulary, at the places asked for.
+    """Predicts masked words: logits over the vocabulary, at the given places only.
 
-    ``places`` is true where a word is wanted, ``(N, length)``; the logits come in its order, a row
-    for each. A loss in which the other places have no weight is the same, with the same gradients,
-    for a tenth of the work.
+    ``places`` ``(N, length)`` is true where a word is predicted; logits are in its order, a row for
+    each. A loss that gives the other places no weight is the same, with the same gradients, at ten
+    times the cost.
 
     >>> network = MaskedLanguageModel(Encoder(30_000, 256))
     >>> sum(p.numel() for p in network.parameters())
@@ -86,7 +86,7 @@ class MaskedLanguageModel(nn.Module):
 
 
 class PooledClassifier(nn.Module):
-    """One logit for each text: the encoder, the largest value of each feature, two dense layers.
+    """One logit per text: the encoder, max-pooling over positions, two dense layers.
 
     >>> network = PooledClassifier(Encoder(30_000, 256))
     >>> sum(p.numel() for name, p in network.named_parameters() if not name.startswith("encoder"))
@@ -106,9 +106,9 @@ class PooledClassifier(nn.Module):
 
 
 def waves(length: int, width: int) -> Tensor:
-    """Sines at even features and cosines at odd ones, slower from pair to pair.
+    """Return sines at even features and cosines at odd ones, of decreasing frequency.
 
-    As in the public example the first position has zeros throughout.
+    As in the public example, the first position is all zeros.
 
     >>> waves(3, 2)
     tensor([[ 0.0000,  0.0000],

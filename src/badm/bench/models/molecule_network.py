@@ -28,7 +28,7 @@ GROUP = 8  # molecules whose attention is computed at once
 
 
 class MoleculeNetwork(nn.Module):
-    """One logit for each molecule: messages along bonds, self-attention among atoms, a mean.
+    """One logit per molecule: messages along bonds, self-attention among atoms, a mean.
 
     The mean is over the atoms of a molecule or, with ``padded_mean``, over as many positions as the
     largest molecule of the batch has atoms, padding included. Then the logit of a molecule depends
@@ -57,7 +57,7 @@ class MoleculeNetwork(nn.Module):
 
 
 class Messages(nn.Module):
-    """Four times: hear the neighbours, each through the matrix of its bond, and change state."""
+    """Four rounds of messages from neighbours, each through its bond's matrix, and a GRU cell."""
 
     table: Tensor
 
@@ -65,7 +65,7 @@ class Messages(nn.Module):
         super().__init__()
         self.register_buffer("table", bond_features(), persistent=False)
         self.edge = Dense(BOND_WIDTH, WIDTH * WIDTH)
-        # Keras's cell has the same equations, with its gates in the order z, r, h; torch's r, z, n.
+        # Keras's cell has the same equations, with gates in the order z, r, h; torch's r, z, n.
         self.update = nn.GRUCell(WIDTH, WIDTH)
         nn.init.xavier_uniform_(self.update.weight_ih)
         nn.init.orthogonal_(self.update.weight_hh)
@@ -73,7 +73,7 @@ class Messages(nn.Module):
         nn.init.zeros_(self.update.bias_hh)
 
     def forward(self, molecules: Molecules) -> Tensor:
-        # One matrix for each kind of bond instead of one for each bond: equal, and far less work.
+        # One matrix per kind of bond instead of one per bond: the same, and far less work.
         matrices = self.edge(self.table).view(-1, WIDTH, WIDTH)
         by_kind = molecules.kinds.argsort(stable=True)
         receivers, senders = molecules.receivers[by_kind], molecules.senders[by_kind]
@@ -93,19 +93,19 @@ class Readout(nn.Module):
     def __init__(self, padded_mean: bool) -> None:
         super().__init__()
         self.padded_mean = padded_mean
-        self.attention = SelfAttention(WIDTH, HEADS, KEY_WIDTH)  # heads as wide as the state
+        self.attention = SelfAttention(WIDTH, HEADS, KEY_WIDTH)  # each head is as wide as the state
         self.first_norm = nn.LayerNorm(WIDTH, EPSILON)
         self.hidden = Dense(WIDTH, HIDDEN)
         self.project = Dense(HIDDEN, WIDTH)
         self.second_norm = nn.LayerNorm(WIDTH, EPSILON)
 
     def forward(self, states: Tensor, atoms: Tensor) -> Tensor:
-        """``atoms`` says how many of the states belong to each molecule."""
+        """Read out each molecule; ``atoms`` has the number of states of each."""
         numbers = torch.arange(len(atoms), device=atoms.device)
         molecule = numbers.repeat_interleave(atoms)
         rows, shares = atoms, 1 / atoms[molecule]
         if self.padded_mean:
-            # The positions of padding are all alike: one row of zeros stands for all there are.
+            # All positions of padding are equal: one row of zeros represents them.
             longest = int(atoms.max())
             rows = atoms + 1
             places = torch.arange(len(states), device=atoms.device) + molecule
@@ -120,8 +120,8 @@ class Readout(nn.Module):
 
 
 def _within(attention: SelfAttention, states: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
-    """Attention inside each molecule: of its ``rows`` all ask, and the first ``keys`` answer."""
-    # Molecules of similar size together: each group is padded to its own largest only.
+    """Attend inside each molecule: all its ``rows`` are queries, the first ``keys`` are keys."""
+    # Molecules of similar size together, so that each group needs little padding.
     order = rows.argsort(stable=True)
     rows_of, keys_of = rows[order], keys[order]
     sorted_states = ranges(starts(rows)[order], rows_of)

@@ -1,12 +1,12 @@
 """The first layers of a network whose input is a sparse matrix, without making it dense.
 
 BatchNorm → Dropout(½) → Dense of a matrix X is, with BatchNorm's x ↦ a·x + c for each column, the
-coins M and the kernel W,
+mask M and the kernel W,
 
     2 · M⊙(X·a + c) · W + bias = (M⊙X) · (2a⊙W) + M · (2c⊙W) + bias.
 
-The first product is sparse. The second needs the coins, of which eight fit into a byte, in pieces
-that fit the cache; backward they are unpacked anew. Nothing is approximated.
+The first product is sparse. The second needs the mask, packed eight bits to a byte and unpacked in
+chunks that fit the cache, again in the backward pass. Nothing is approximated.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from badm.bench.models.half_dropout import random_bytes, unpack
 from badm.bench.models.keras_layers import BatchNorm, Dense
 from badm.bench.task import to_device
 
-PIECE = 1 << 19  # coins that are unpacked at once
+PIECE = 1 << 19  # mask elements unpacked at once
 
 
 class SparseInput(nn.Module):
     """BatchNorm → Dropout(½) → Dense on the rows of a sparse matrix.
 
-    ``masks`` limits how many rows have coins of their own; if there are more, some share them, by
-    lot and anew each time. Each row still sees fair coins, and the work is that of ``masks`` rows.
+    ``masks`` limits the number of different dropout masks; if there are more rows, some share one,
+    at random and differently each time. Each row still has a fair mask, and the work is that of
+    ``masks`` rows.
 
     >>> layer = SparseInput(3, 2).eval()
     >>> layer(csr_array(np.eye(4, 3, dtype=np.float32))).shape
@@ -44,7 +45,7 @@ class SparseInput(nn.Module):
         self.dense = Dense(features, units)
 
     def forward(self, rows: csr_array, known: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """``known`` are the moments of the rows, if these are always the same."""
+        """Apply the layers; ``known`` are the moments of the rows, if they never change."""
         mean, variance = self.norm.running_mean, self.norm.running_var
         if self.training:
             mean, variance = to_device(known or moments(rows), mean.device)
@@ -66,7 +67,7 @@ class SparseInput(nn.Module):
 
 
 def moments(rows: csr_array) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance of each column.
+    """Compute mean and biased variance of each column.
 
     >>> [m.tolist() for m in moments(csr_array(np.array([[0.0, 1.0], [2.0, 1.0]])))]
     [[1.0, 1.0], [1.0, 0.0]]
@@ -75,14 +76,14 @@ def moments(rows: csr_array) -> tuple[Tensor, Tensor]:
     values = rows.data.astype(np.float64)
     mean = np.bincount(rows.indices, values, features) / count
     present = np.bincount(rows.indices, minlength=features)
-    # Around the mean, not around zero: the difference of two large squares would round.
+    # Around the mean, not around zero: the difference of two large squares would lose digits.
     squares = np.bincount(rows.indices, (values - mean[rows.indices]) ** 2, features)
     variance = (squares + (count - present) * mean**2) / count
     return torch.from_numpy(mean).float(), torch.from_numpy(variance).float()
 
 
 def sparse_product(matrix: csr_array, dense: Tensor) -> Tensor:
-    """``matrix @ dense``, which can be differentiated by the dense factor.
+    """Compute ``matrix @ dense``, differentiable in the dense factor.
 
     >>> matrix = csr_array(np.array([[0, 2]], np.float32))
     >>> sparse_product(matrix, torch.tensor([[5.0], [7.0]]))
@@ -104,7 +105,7 @@ class _Product(torch.autograd.Function):
 
 
 class _CoinsTimes(torch.autograd.Function):
-    """M · C, by C."""
+    """M · C, differentiable in C."""
 
     @staticmethod
     def forward(ctx: Any, coins: Tensor, c: Tensor) -> Tensor:
@@ -130,9 +131,9 @@ def _coins_times(coins: Tensor, c: Tensor) -> Tensor:
 
 
 def _pieces(coins: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """The coins as ones and zeros, some rows at a time, in memory that is used anew.
+    """Yield the mask as ones and zeros, some rows at a time, in a reused buffer.
 
-    Bytes are whole: a row has up to seven coins more than there are features.
+    Rows are whole bytes, with up to seven more elements than there are features.
     """
     count, width = coins.shape
     height = max(1, PIECE // (8 * width))
@@ -144,7 +145,7 @@ def _pieces(coins: Tensor) -> Iterator[tuple[slice, Tensor]]:
 
 
 def _kept(x: csr_array, coins: Tensor, lots: Tensor) -> csr_array:
-    """M⊙X, of which row i has the coins of ``lots[i]``."""
+    """Compute M⊙X, where row i has the mask of row ``lots[i]``."""
     starts = lots.numpy() * coins.shape[1]
     places = np.repeat(starts, np.diff(x.indptr)) + (x.indices >> 3)
     shown = coins.numpy().ravel().take(places) >> (x.indices & 7).astype(np.uint8) & 1

@@ -11,9 +11,9 @@ KERNEL, STRIDE = 7, 3
 
 
 class TextCnn(nn.Module):
-    """One logit for each text: embedding, two strided convolutions, the largest value of each.
+    """One logit per text: embedding, two strided convolutions, max-pooling over positions.
 
-    Takes numbers of words, ``(N, length)``. Padding is embedded like any word.
+    Takes ids of words, ``(N, length)``. Padding is embedded like any word.
 
     >>> import torch
     >>> network = TextCnn(20_000)
@@ -34,14 +34,14 @@ class TextCnn(nn.Module):
     def forward(self, numbers: Tensor) -> Tensor:
         x = self.dropout(self.embedding(numbers)).transpose(1, 2)
         x = self.first(x).relu()
-        # The largest first, then ReLU: the same values and gradients for less work.
+        # Max-pooling before ReLU: the same values and gradients for less work.
         x = self.second(x).amax(2).relu()
         logits: Tensor = self.output(self.dropout(self.hidden(x).relu()))
         return logits[:, 0]
 
 
 class Convolution(nn.Conv1d):
-    """A convolution that starts as in Keras: kernel Glorot uniform, bias zero."""
+    """A convolution initialised as in Keras: kernel Glorot uniform, bias zero."""
 
     def reset_parameters(self) -> None:
         nn.init.xavier_uniform_(self.weight)

@@ -1,4 +1,4 @@
-"""The U-Net of the diffusion task: it tells the noise of an image, with the layers of Keras."""
+"""The U-Net of the diffusion task, which predicts the noise in an image."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LOWEST, HIGHEST = 1.0, 1000.0  # frequencies of the embedding
 
 
 class UNet(nn.Module):
-    """The noise in images ``(N, 3, side, side)`` whose part of noise has the variance ``(N,)``.
+    """Predicts the noise in images ``(N, 3, side, side)``, given its variance ``(N,)``.
 
-    A level for each width but the last, which is that of the bottom: on the way down every block's
-    output is kept, on the way up it is what a block sees beside its input.
+    There is a level for each width but the last, which is that of the bottom; every block on the
+    way down has a skip connection to one on the way up.
 
     >>> from badm.bench.models.keras_layers import parameter_counts
     >>> network = UNet()
@@ -48,10 +48,10 @@ class UNet(nn.Module):
         self.embedding = NoiseEmbedding(first)
         self.down = nn.ModuleList(map(level, (2 * first, *levels), levels))
         self.bottom = nn.Sequential(*level(lowest, bottom))
-        # The outputs that were kept are as wide as the level that they are seen on.
+        # Skip connections are as wide as their level.
         self.up = nn.ModuleList(map(level, widths[:0:-1], levels[::-1], levels[::-1]))
         self.noise = Convolution(first, 3, 1)
-        nn.init.zeros_(self.noise.weight)  # at first it says that there is none
+        nn.init.zeros_(self.noise.weight)  # initially it predicts no noise
 
     def forward(self, images: Tensor, variance: Tensor) -> Tensor:
         embedded = self.embedding(variance)[:, :, None, None]
@@ -75,7 +75,7 @@ class UNet(nn.Module):
 
 
 class Block(nn.Module):
-    """BatchNorm without scale and offset, and two 3×3 convolutions; what came in is added."""
+    """BatchNorm without scale and offset, and two 3×3 convolutions, with a residual connection."""
 
     def __init__(self, inputs: int, outputs: int, warm_up: bool = False) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Block(nn.Module):
 
 
 class NoiseEmbedding(nn.Module):
-    """A variance as the sines and cosines of it, at frequencies from 1 to 1,000.
+    """Embeds a variance as sines and cosines, at frequencies from 1 to 1,000.
 
     >>> NoiseEmbedding(4)(torch.tensor([0.25])).round(decimals=2).abs().tolist()
     [[1.0, 0.0, 0.0, 1.0]]
@@ -110,9 +110,10 @@ class NoiseEmbedding(nn.Module):
 
 
 class WarmBatchNorm(BatchNorm):
-    """BatchNorm whose running averages are soon those of the data, not where they started.
+    """BatchNorm whose running averages soon forget their initial values.
 
-    Keras's move by 0.01 a step: after a hundred steps a third of them is still the start.
+    Keras's change by 0.01 per step: after a hundred steps a third of them is still the initial
+    value.
     """
 
     def observe(self, mean: Tensor, variance: Tensor) -> None:
@@ -124,7 +125,7 @@ class WarmBatchNorm(BatchNorm):
 
 
 def warmup_decay(decay: float, step: int) -> float:
-    """The decay of a running average at a step, lower at first: it forgets its start in time.
+    """Return the decay of a running average at a step, lower at first to forget its start.
 
     >>> [round(warmup_decay(0.99, step), 2) for step in (1, 10, 100, 1000)]
     [0.18, 0.55, 0.92, 0.99]

@@ -1,4 +1,4 @@
-"""A vision transformer that says where something is, with the layers of Keras."""
+"""A vision transformer that predicts a box, with the layers of Keras."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from badm.bench.models.keras_layers import Dense
 COORDINATES = 4  # of a box
 EPSILON = 1e-6  # of LayerNorm
 BLOCK_DROPOUT, HEAD_DROPOUT = 0.1, 0.3
-LIMIT = 0.05  # of an embedding at first, in Keras
+LIMIT = 0.05  # of the initial embedding, as in Keras
 
 
 class VisionTransformer(nn.Module):
-    """Four numbers for each image: patches for tokens, pre-norm blocks, a wide perceptron.
+    """Predicts four numbers per image: patches as tokens, pre-norm blocks, a wide perceptron.
 
-    Images are (N, side, side, 3) with pixels from 0 to 255, in bytes if need be; ``scale`` is what
-    pixels are multiplied with.
+    Images are (N, side, side, 3) with pixels from 0 to 255, possibly ``uint8``; pixels are
+    multiplied by ``scale``.
 
     >>> import torch
     >>> network = VisionTransformer()
@@ -56,7 +56,7 @@ class VisionTransformer(nn.Module):
         self.output = Dense(head[-1], COORDINATES)
 
     def forward(self, images: Tensor) -> Tensor:
-        # Patches first: bytes are quicker to rearrange than floats.
+        # Patches first: bytes are faster to rearrange than floats.
         pixels = patches(images, self.patch).to(self.project.weight.dtype) * self.scale
         tokens = self.blocks(self.project(pixels) + self.positions.weight)
         boxes: Tensor = self.output(self.head(self.norm(tokens).flatten(1)))
@@ -64,7 +64,7 @@ class VisionTransformer(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention with heads as wide as a token, then a perceptron; each is added to what it saw."""
+    """Attention with heads as wide as a token, then a perceptron, with residual connections."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -80,9 +80,10 @@ class Block(nn.Module):
 
 
 def patches(images: Tensor, size: int) -> Tensor:
-    """Images (N, height, width, channels) cut into squares, each flattened as it is.
+    """Cut images (N, height, width, channels) into squares and flatten each.
 
-    Squares come row by row, and so do the pixels of each, as ``extract_patches`` of Keras has them.
+    Squares are in row-major order, and so are the pixels of each, as in Keras's
+    ``extract_patches``.
 
     >>> import torch
     >>> patches(torch.arange(16).view(1, 4, 4, 1), 2).tolist()
@@ -94,7 +95,7 @@ def patches(images: Tensor, size: int) -> Tensor:
 
 
 def perceptron(inputs: int, units: Sequence[int], dropout: float) -> nn.Sequential:
-    """Dense layers, each with GELU and dropout behind it."""
+    """Make dense layers, each followed by GELU and dropout."""
     layers: list[nn.Module] = []
     for before, after in zip([inputs, *units[:-1]], units, strict=True):
         layers += [Dense(before, after), nn.GELU(), nn.Dropout(dropout)]

@@ -1,1 +1,1 @@
-"""What is written down: runs, plans and comparisons."""
+"""What is saved: runs, plans and comparisons."""

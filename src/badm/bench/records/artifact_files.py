@@ -1,7 +1,7 @@
-"""Exhibits as they are kept: checked when a task gives them, and again when a report reads them.
+"""Files of artifacts, checked when a task makes them and again when a report reads them.
 
-A run file names the files that it wants to be shown, and may come from anywhere: what a report
-shows lies in the folder of that run, and is a picture or a text of a bounded size.
+A run file names its artifacts, and may come from anywhere: a report shows only images and texts of
+limited size that are in the folder of that run.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ PICTURE_BYTES = 20_000_000
 PICTURE_SIDE = 20_000  # pixels
 PICTURE_PIXELS = 50_000_000
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-START = struct.Struct(">16xII")  # of a PNG file, up to the width and height in its first chunk
+START = struct.Struct(">16xII")  # the start of a PNG file, up to width and height
 
 
 class BadArtifact(ValueError):
-    """Something cannot be shown; the message goes on after its name."""
+    """An artifact cannot be shown; the message continues a sentence that begins with its title."""
 
 
 def check(shown: Any) -> dict[str, bytes | str]:
-    """What a task wants to be shown; ``BadExhibit`` names the first that is no picture or text."""
+    """Check the artifacts of a task; ``BadArtifact`` names the first that is no image or text."""
     if not isinstance(shown, Mapping):
-        raise BadArtifact(f"must be a dict of pictures and texts by title, got {_kind(shown)}")
+        raise BadArtifact(f"must be a dict of images and texts by title, got {_kind(shown)}")
     for title, content in shown.items():
         if not isinstance(title, str) or len(title) > TEXT:
-            raise BadArtifact(f"must have a short text for every title, got {_kind(title)}")
+            raise BadArtifact(f"must have a short string for every title, got {_kind(title)}")
         try:
             _check_one(content)
         except BadArtifact as error:
@@ -43,22 +43,22 @@ def check(shown: Any) -> dict[str, bytes | str]:
 
 
 def read(folder: Path, name: str) -> bytes | str:
-    """A file that lies in the folder itself: a PNG picture, or else a text.
+    """Read a file directly in the folder: a PNG image, or else a text.
 
-    Nothing is read from anywhere else, wherever a name or a link may lead.
+    Files outside of it are never read, whatever the name or a link says.
     """
     try:
-        # The folder of the runs may be a link; the folder of the artifacts and the file may not.
+        # The folder of the runs may be a link; the folder of artifacts and the file may not.
         own = folder.parent.resolve() / folder.name
         path = (folder / name).resolve(strict=True)
         inside = path.parent == own
         content = files.read_bounded(path, PICTURE_BYTES) if inside else b""
     except OSError as error:
         raise BadArtifact(f"cannot be read: {os_error_reason(error)}") from None
-    except (ValueError, RuntimeError):  # a zero in the name, a link to itself
-        raise BadArtifact("cannot be read: no file can be found under its name") from None
+    except (ValueError, RuntimeError):  # a null character in the name, or a link to itself
+        raise BadArtifact("cannot be read: its name is not that of a file") from None
     if not inside:
-        raise BadArtifact(f"lies outside of {folder}")
+        raise BadArtifact(f"is outside of {folder}")
     shown = content if name.endswith(".png") else content.decode(errors="replace")
     _check_one(shown)
     return shown
@@ -71,23 +71,25 @@ def _check_one(content: Any) -> None:
     elif isinstance(content, bytes):
         _check_picture(content)
     else:
-        raise BadArtifact(f"must be a picture (PNG bytes) or a text, got {_kind(content)}")
+        raise BadArtifact(f"must be an image (PNG bytes) or a text, got {_kind(content)}")
 
 
 def _check_picture(content: bytes) -> None:
     from PIL import Image
 
     if len(content) > PICTURE_BYTES:
-        raise BadArtifact(f"is larger than the {formatting.size(PICTURE_BYTES)} of a picture")
+        raise BadArtifact(
+            f"is larger than the {formatting.size(PICTURE_BYTES)} allowed for an image"
+        )
     if not content.startswith(SIGNATURE) or len(content) < START.size:
-        raise BadArtifact("is not a PNG picture")
+        raise BadArtifact("is not a PNG image")
     wide, high = START.unpack_from(content)
     if max(wide, high) > PICTURE_SIDE or wide * high > PICTURE_PIXELS:
-        raise BadArtifact(f"has {wide:,} × {high:,} pixels, which are too many")
+        raise BadArtifact(f"has {wide:,} × {high:,} pixels, more than allowed")
     try:
         Image.open(io.BytesIO(content), formats=["PNG"]).load()
-    except Exception:  # whatever damaged bytes make Pillow raise
-        raise BadArtifact("is a damaged PNG picture") from None
+    except Exception:  # Pillow raises errors of many types for damaged files
+        raise BadArtifact("is a damaged PNG image") from None
 
 
 def _kind(value: Any) -> str:

@@ -1,7 +1,7 @@
-"""What a comparison found: plain data, made from runs, that reports and tables are made from.
+"""The results of a comparison: plain data, computed from runs, for reports and tables.
 
-Everything here goes to JSON and back as it is. Times to a target are ``inf`` where the target was
-missed; JSON has ``null`` for it.
+Everything here can be saved as JSON and loaded again. Times to a target are ``inf`` if the target
+was missed, and ``null`` in JSON.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ Status = Literal["finished", "diverged", "failed", "cannot", "missing"]
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure over the seeds, with its confidence interval and the values it is made of."""
+    """A statistic over the seeds, with its confidence interval and the values of the seeds."""
 
     value: Time  # mean of scores, median of times
     low: Time
     high: Time
-    values: list[Time]  # by seed, in the order of Row.seeds
+    values: list[Time]  # by seed, in the order of ResultRow.seeds
 
 
 @dataclass(frozen=True)
 class PairedTest:
     """A paired test against the reference method of the comparison."""
 
-    __test__ = False  # for pytest, which takes every class of that name for its own
+    __test__ = False  # pytest would collect it
 
     against: str
-    difference: Measured  # of the means: positive where this row's score is the higher one
+    difference: Measured  # of the means: positive if this row's score is higher
     p_value: Measured  # corrected for the number of comparisons
 
 
@@ -50,12 +50,14 @@ class ResultRow:
     status: Status  # diverged or failed as soon as one seed did
     message: str = ""  # why it is not "finished"
     setting: dict[str, Any] = field(default_factory=dict)
-    searched: list[str] = field(default_factory=list)  # the settings that a search chose
-    at_edge: list[str] = field(default_factory=list)  # those whose best value ends its range
-    good_lr: list[float] | None = None  # from, to: scores almost as good as the best one's
+    searched: list[str] = field(default_factory=list)  # settings chosen by the search
+    at_edge: list[str] = field(
+        default_factory=list
+    )  # those whose best value is at an end of its range
+    good_lr: list[float] | None = None  # low, high: scores almost as good as the best
     trials: int = 0
     seeds: list[int] = field(default_factory=list)
-    diverged: int = 0  # seeds of which the loss left the numbers
+    diverged: int = 0  # seeds whose loss became NaN or infinite
     test: Interval | None = None  # the score on the test split
     validation: Interval | None = None  # the score on the validation split, of the kept weights
     train_loss: Interval | None = None  # at the end
@@ -63,25 +65,25 @@ class ResultRow:
     gradients_to_target: Interval | None = None
     seconds_to_target: Interval | None = None
     seconds_per_step: float | None = None
-    peak_bytes: int | None = None  # of memory, of the process
+    peak_bytes: int | None = None  # memory of the process
     state_bytes: int | None = None  # of the trainer
     compared: PairedTest | None = None
-    paper: float | None = None  # the figure the paper reports
+    paper: float | None = None  # the score that the paper reports
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One run: the training loss at some steps, figures on the validation split at others."""
+    """One run: training losses at some steps, validation metrics at others."""
 
     task: str
     method: str
     seed: int
     steps: list[Count]
-    seconds: list[Amount]  # spent in training until then
-    losses: dict[str, list[Measured]]  # by player, mean since the point before
+    seconds: list[Amount]  # of training until then
+    losses: dict[str, list[Measured]]  # by player, mean since the previous point
     evaluated: list[Count]  # steps
     evaluated_seconds: list[Amount]
-    validation: dict[str, list[Measured]]  # by figure, the score among them
+    validation: dict[str, list[Measured]]  # by metric, the score among them
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Artifact:
-    """Something a task shows of a trained model: a PNG file (a data URL) or a text."""
+    """Something a task shows of a trained model: a PNG image (a data URL) or a text."""
 
     task: str
     method: str
@@ -112,7 +114,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """What a reader has to know of a task."""
+    """What readers need to know about a task."""
 
     name: str
     description: str
@@ -125,14 +127,14 @@ class TaskInfo:
     target: float | None
     synthetic: bool
     notes: list[str] = field(default_factory=list)
-    version: str = ""  # older files do not say
-    data: str = ""  # what tells its data files from others; nothing where it has none
-    paper_note: str = ""  # what the paper leaves open about the task; older files do not say
-    paper_steps: Count | None = None  # at the paper's scale; older files do not say
+    version: str = ""  # empty in older files
+    data: str = ""  # digest of its data files; empty if it has none
+    paper_note: str = ""  # what the paper leaves open about the task; empty in older files
+    paper_steps: Count | None = None  # at the paper's scale; None in older files
 
 
 def score_from_info(task: TaskInfo) -> Score:
-    """The score of a task, from its facts."""
+    """Return the score of a task from its info."""
     return Score(task.score, task.best, task.percent)
 
 
@@ -141,12 +143,12 @@ class MethodInfo:
     name: str
     description: str
     family: str
-    version: str = ""  # with that of the package its code is from; older files do not say
+    version: str = ""  # with that of the package; empty in older files
 
 
 @dataclass(frozen=True)
 class PerformanceProfile:
-    """For each method the part of all tasks it solves within τ times the steps of the fastest."""
+    """For each method, the fraction of tasks it solves within τ times the steps of the fastest."""
 
     taus: list[float]
     solved: dict[str, list[float]]
@@ -157,12 +159,12 @@ class Comparison:
     """Everything a report shows."""
 
     title: str
-    created: str  # time of day, ISO 8601
+    created: str  # date and time, ISO 8601
     protocol: Literal["paper", "tuned"]
     objective: Literal["score", "steps"]
     schedule: str
-    reference: str  # the method that the tests are against
-    trials: int  # for each method; 0 where nothing was searched
+    reference: str  # method that the others are tested against
+    trials: int  # per method; 0 if nothing was searched
     summary: list[str]  # one to three sentences
     tasks: list[TaskInfo]
     methods: list[MethodInfo]
@@ -177,15 +179,15 @@ class Comparison:
 
 
 def to_json(comparison: Comparison) -> str:
-    """Its numbers as JSON text, infinities and NaN as null; pictures are for pages and folders."""
+    """Serialize without artifacts; infinities and NaN become null."""
     numbers = asdict(replace(comparison, artifacts=[]))
     return json.dumps(finite_or_none(numbers), allow_nan=False)
 
 
 def from_json(text: str) -> Comparison:
-    """What :func:`to_json` has written; ``SchemaError`` says what is wrong with it.
+    """Load what :func:`to_json` has written; ``SchemaError`` says what is wrong with it.
 
-    A null is infinite in an interval, where a target was missed, and NaN elsewhere.
+    Null is infinity in an interval, where a target was missed, and NaN elsewhere.
     """
     try:
         plain = json.loads(text)

@@ -1,4 +1,4 @@
-"""Data as JSON can hold them."""
+"""Conversion of dataclasses and numbers to JSON."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def as_saved(record: Any) -> dict[str, Any]:
-    """A dataclass and those in it as dicts; a device that is the CPU is left out.
+    """Convert a dataclass and those in it to dicts, leaving out a device that is the CPU.
 
-    Files from before there was a choice do not state it, and their bytes and keys stay theirs.
+    Older files do not state a device; so their bytes and keys stay the same.
     """
     return asdict(record, dict_factory=_without_cpu)
 
@@ -21,7 +21,7 @@ def _without_cpu(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def finite_or_none(value: Any) -> Any:
-    """A nest with ``None`` for numbers that JSON does not have.
+    """Replace numbers that JSON does not have by ``None``, in nested data.
 
     >>> finite_or_none({"steps": [20.0, float("inf")]})
     {'steps': [20.0, None]}

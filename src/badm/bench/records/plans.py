@@ -1,7 +1,7 @@
-"""What a comparison is to be, and what is known of it so far: the two things it writes down.
+"""The plan of a comparison, and the record of its progress.
 
-The record lies beside the runs, so that ``badm report`` can make a report at any time and anywhere,
-without the task files.
+The record is saved beside the runs, so that ``badm report`` can make a report at any time and on
+any machine, without the task files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from badm.bench.records.schema import Between, Count, SchemaError
 from badm.bench.task import Scale
 
 SCHEMA = 1
-TUNING_SEED = 1000  # of all trials; the final runs have 0, 1, 2, …, which no trial has seen
+TUNING_SEED = 1000  # of all trials; final runs have 0, 1, 2, …, which no trial uses
 
 Seeds = Annotated[int, Between(0, TUNING_SEED)]
 ProtocolName = Literal["paper", "tuned"]
@@ -35,7 +35,7 @@ Objective = Literal["score", "steps"]
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that a comparison can be told; the same plan gives the same numbers."""
+    """All options of a comparison; the same plan gives the same numbers."""
 
     tasks: tuple[str, ...]  # names or files
     methods: tuple[str, ...]
@@ -47,14 +47,14 @@ class Plan:
     objective: Objective = "score"
     target: float | None = None  # instead of the task's own
     steps: Count | None = None  # instead of the task's own
-    reference: str = ""  # the method that the others are tested against
-    threads: int = 1  # of each run: sums in another order are other numbers
-    device: str = "cpu"  # of each run: cpu, cuda or mps
+    reference: str = ""  # method that the others are tested against
+    threads: int = 1  # per run; another number changes the order of sums, and so results
+    device: str = "cpu"  # of every run: cpu, cuda or mps
 
     @property
     def key(self) -> str:
         plain = as_saved(self)
-        if self.threads == 1:  # the records of older versions do not say
+        if self.threads == 1:  # left out, as in older records
             del plain["threads"]
         text = json.dumps(plain, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -62,7 +62,7 @@ class Plan:
 
 @dataclass
 class MethodRecord:
-    """What is known of one method on one task."""
+    """The progress of one method on one task."""
 
     task: str
     method: str
@@ -71,13 +71,13 @@ class MethodRecord:
     at_edge: list[str] = field(default_factory=list)
     tried: list[Trial] = field(default_factory=list)
     finals: dict[int, RunConfig] = field(default_factory=dict)  # by seed
-    faults: dict[int, str] = field(default_factory=dict)  # seeds whose run left no result, and why
+    faults: dict[int, str] = field(default_factory=dict)  # by seed, why its run has no result
     paper: float | None = None
 
 
 @dataclass
 class ComparisonRecord:
-    """A comparison as it stands."""
+    """The current state of a comparison."""
 
     plan: Plan
     created: str
@@ -87,7 +87,7 @@ class ComparisonRecord:
     interrupted: bool = False
 
     def write(self, store: RunStore) -> None:
-        if not self.plan.seeds:  # a search alone, which compares nothing
+        if not self.plan.seeds:  # a search only, without final runs
             return
         path = store.folder / "comparisons" / f"{self.plan.key}.json"
         plain = {"badm": "comparison", "schema": SCHEMA, **as_saved(self)}
@@ -118,12 +118,12 @@ def read_record(path: Path) -> ComparisonRecord:
         for entry in record.entries:
             _check(entry, record)
     except SchemaError as error:
-        raise StoreError(f"{path}: not as a comparison should be ({error})") from None
+        raise StoreError(f"{path}: not a valid comparison ({error})") from None
     return record
 
 
 def latest_record(store: RunStore) -> tuple[ComparisonRecord | None, list[str]]:
-    """The comparison written last, and a sentence for each file that is none."""
+    """Read the latest comparison; return it and a message for each file that is not valid."""
     problems: list[str] = []
     folder = store.folder / "comparisons"
     for path in sorted(folder.glob("*.json"), key=_written, reverse=True):
@@ -135,7 +135,7 @@ def latest_record(store: RunStore) -> tuple[ComparisonRecord | None, list[str]]:
 
 
 def _written(path: Path) -> float:
-    """When it was, for what is there: a link may lead nowhere."""
+    """Return the time of modification; a broken link comes first."""
     try:
         return path.stat().st_mtime
     except OSError:
@@ -143,7 +143,7 @@ def _written(path: Path) -> float:
 
 
 def _check(entry: MethodRecord, record: ComparisonRecord) -> None:
-    """Refuse an entry that does not fit the rest of its record."""
+    """Refuse an entry that contradicts the rest of its record."""
     where = f"the entry of {reprlib.repr(entry.method)} on {reprlib.repr(entry.task)}"
     for name, known in (
         (entry.task, [task.name for task in record.tasks]),

@@ -1,9 +1,9 @@
-"""A folder of plain files, one for each run, that several processes may write to.
+"""A folder of run files that several processes may write to.
 
-A run file has one JSON object in a line: first what the run is and where it ran, then its
-trajectory as it is measured, at last the result. A file without a result belongs to a run that has
-not ended. Beside it lie, while it is at work, a checkpoint, and, if they are wanted by a later
-stage, the weights. Whatever is damaged or not ours is named and left as it is.
+A run file has one JSON object per line: first the configuration and environment of the run, then
+its trajectory as it is measured, finally the result. Without a result, the run has not ended.
+Beside it are a checkpoint while it is running and, if a later stage needs them, the weights. Files
+that are damaged or not of badm are named and left as they are.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from badm.bench.records.json_values import as_saved, finite_or_none
 from badm.bench.records.schema import Amount, Count
 
 SCHEMA = 1
-# To be raised by whatever changes the results of all methods: seeds, batches, schedules.
+# Raise it with anything that changes the results of all methods: seeds, batches, schedules.
 ENGINE = 1
-RUN_BYTES = 100_000_000  # of a run file or a record; a trajectory of 100,000 points has a sixth
+RUN_BYTES = 100_000_000  # of a run file or a record; 100,000 points take a sixth of it
 NAN = float("nan")
 
 RunStatus = Literal["finished", "diverged", "failed", "cannot"]
@@ -40,7 +40,7 @@ RunStatus = Literal["finished", "diverged", "failed", "cannot"]
 
 @dataclass(frozen=True)
 class RunConfig:
-    """All that the result of a run depends on.
+    """Everything that the result of a run depends on.
 
     >>> a = RunConfig("digits", "1", "cpu", 300, "adam", {"lr": 1e-3}, seed=0)
     >>> b = RunConfig("digits", "1", "cpu", 300, "adam", {"lr": 2e-3}, seed=0)
@@ -56,21 +56,21 @@ class RunConfig:
     setting: Mapping[str, Any]
     seed: int
     schedule: str = "constant"
-    test: bool = True  # whether the test split is read at the end; never in a search
-    after: RunConfig | None = None  # the run whose weights this one starts from
-    # Older run files have none of these. The defaults are what they say, and are in no key.
-    method_version: str = ""  # of its code and of the package that has it; not known of older runs
-    data: str = ""  # what tells the data files from others; nothing where there are none
+    test: bool = True  # whether to evaluate the test split at the end; never in a search
+    after: RunConfig | None = None  # run whose weights this one starts from
+    # Older run files lack these. Defaults are not part of the key, so that old keys stay valid.
+    method_version: str = ""  # of its code and package; unknown for older runs
+    data: str = ""  # digest of the data files; empty if there are none
     threads: int = 1
     engine: int = 1
-    device: str = "cpu"  # its type: cpu, cuda or mps
+    device: str = "cpu"  # type: cpu, cuda or mps
 
     def __post_init__(self) -> None:
         for name, value in dict(self.setting).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name} of {self.method} must be a finite number, got {value}")
             if isinstance(value, str) and value != value.encode(errors="replace").decode():
-                raise ValueError(f"{name} of {self.method} must be text, got {value!r}")
+                raise ValueError(f"{name} of {self.method} must be valid Unicode, got {value!r}")
 
     @property
     def key(self) -> str:
@@ -90,32 +90,32 @@ _LATER = {"method_version": "", "data": "", "threads": 1, "engine": 1}
 
 
 def _without_defaults(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration without what older run files do not say, so that their keys stay theirs."""
+    """Drop defaults that older run files do not have, so that their keys stay the same."""
     told = {k: v for k, v in config.items() if k not in _LATER or v != _LATER[k]}
     return {**told, "after": config["after"] and _without_defaults(config["after"])}
 
 
 @dataclass(frozen=True)
 class TrajectoryPoint:
-    """A line of the trajectory."""
+    """One line of the trajectory."""
 
     step: Count
-    seconds: Amount  # spent in training so far; the one figure that two equal runs differ in
-    gradients: Amount  # of batches, taken so far
-    # By player, mean since the point before; a number that JSON cannot hold is read as None.
+    seconds: Amount  # of training so far; the only value in which equal runs differ
+    gradients: Amount  # of batches, computed so far
+    # By player, mean since the previous point; NaN and infinity are read as None.
     losses: Mapping[str, float | None] | None = None
     validation: Mapping[str, float | None] | None = None
-    exhibits: Mapping[str, str] | None = None  # file by title
+    exhibits: Mapping[str, str] | None = None  # files of artifacts, by title
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended. ``weights`` and ``kept`` are digests: equal weights have equal ones."""
+    """How a run ended. ``weights`` and ``kept`` are digests of the last and the kept weights."""
 
     status: RunStatus
     step: Count
     message: str = ""
-    score: float | None = None  # on the validation split, of the weights that were kept
+    score: float | None = None  # on the validation split, of the kept weights
     validation: Mapping[str, float | None] | None = None
     test: Mapping[str, float | None] | None = None
     seconds: Amount = 0.0
@@ -127,7 +127,7 @@ class RunResult:
 
 
 class Facts(TypedDict):
-    """What a report wants to know of a task beside its record; there may be more."""
+    """What reports need to know about a task beside its record; there may be more keys."""
 
     synthetic: bool
     notes: list[str]
@@ -135,7 +135,7 @@ class Facts(TypedDict):
 
 @dataclass(frozen=True)
 class Run:
-    """What a run file holds; no result means that the run has not ended."""
+    """The contents of a run file; without a result, the run has not ended."""
 
     path: Path
     config: RunConfig
@@ -145,9 +145,9 @@ class Run:
     result: RunResult | None = None
 
     def validation_curve(self, metric: str, at: str = "step") -> tuple[list[float], list[float]]:
-        """When the validation split was read, in steps, seconds or gradients; and a figure of it.
+        """Return a validation metric and when it was measured, in steps, seconds or gradients.
 
-        What the file has instead of a number that JSON cannot hold is NaN again.
+        Nulls of the file, which JSON has for NaN and infinity, become NaN.
         """
         read = [(getattr(p, at), p.validation) for p in self.points if p.validation is not None]
         values = [validation.get(metric) for _, validation in read]
@@ -155,7 +155,7 @@ class Run:
 
 
 class RunStore:
-    """The runs in a folder, which is made if it does not exist."""
+    """The runs in a folder, which is created if it does not exist."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
@@ -171,13 +171,13 @@ class RunStore:
             ) from None
 
     def anchored(self) -> RunStore:
-        """The same folder, wherever the code of a task goes with ``os.chdir``."""
+        """Return the store with an absolute path, as the code of a task may call ``os.chdir``."""
         same = copy(self)
         same.folder = self.folder.absolute()
         return same
 
     def path(self, config: RunConfig) -> Path:
-        """Where the run is or will be."""
+        """Return the path of a run's file."""
         name = f"{config.method}-seed{config.seed}-{config.key}.jsonl"
         return self.folder / config.task / name
 
@@ -191,12 +191,12 @@ class RunStore:
         return self.path(config).with_suffix(".exhibits")
 
     def read(self, config: RunConfig) -> Run | None:
-        """The run, ended or not; ``None`` if there is none, ``StoreError`` if it is damaged."""
+        """Read a run, ended or not; ``None`` if there is none, ``StoreError`` if it is damaged."""
         path = self.path(config)
         return read_run(path) if path.exists() else None
 
     def read_all(self) -> tuple[list[Run], list[str]]:
-        """All runs in the folder, and a sentence for each file that is not one."""
+        """Read all runs in the folder; return them and a message for each invalid file."""
         found, problems = [], []
         for path in sorted(self.folder.glob("*/*.jsonl")):
             try:
@@ -206,14 +206,14 @@ class RunStore:
         return found, problems
 
     def remove_partial_files(self, config: RunConfig) -> None:
-        """Remove what a process left half written when it was killed; for who holds the run."""
+        """Remove incomplete files of a killed process; the caller must hold the lock."""
         path = self.path(config)
         left = path.parent.glob(f"{path.stem}.*.part*")
         for part in [*left, *self.artifacts(config).glob("*.part*")]:
             part.unlink(missing_ok=True)
 
     def quarantine(self, path: Path) -> Path:
-        """Rename a file that cannot be used, so that nothing is lost and its place is free."""
+        """Rename a file that cannot be used, so that nothing is lost and its name is free."""
         number = 1
         while (renamed := path.with_name(f"{path.name}.damaged{number}")).exists():
             number += 1
@@ -222,9 +222,9 @@ class RunStore:
 
     @contextmanager
     def lock(self, config: RunConfig, *, timeout: float) -> Iterator[bool]:
-        """Hold a run for this process; false if another one has it for so many seconds.
+        """Lock a run; yield false if another process holds it for ``timeout`` seconds.
 
-        The lock ends with the process, however that ends.
+        The lock is released when the process ends, in whatever way.
         """
         lock = FileLock(self.folder / ".locks" / config.key)
         try:
@@ -239,15 +239,15 @@ class RunStore:
 
 
 def json_line(content: Mapping[str, Any]) -> bytes:
-    """One line of a run file; numbers that JSON does not have become null."""
+    """Return one line of a run file; NaN and infinity become null."""
     plain = {key: value for key, value in content.items() if value is not None}
     text = json.dumps(finite_or_none(plain), ensure_ascii=False, allow_nan=False)
-    # Readers refuse half a character, such as a byte of a file name that is not UTF-8.
+    # Readers refuse lone surrogates, such as for a byte of a file name that is not UTF-8.
     return text.encode(errors="replace") + b"\n"
 
 
 def header(config: RunConfig, environment: Mapping[str, Any], facts: Mapping[str, Any]) -> bytes:
-    """The first line of a run file."""
+    """Return the first line of a run file."""
     return json_line(
         {
             "badm": "run",
@@ -274,7 +274,7 @@ class _Header:
 
 @dataclass(frozen=True)
 class _Last:
-    """The last line of the file of a run that has ended."""
+    """The last line of the file of an ended run."""
 
     result: RunResult
 
@@ -285,7 +285,7 @@ def read_run(path: Path) -> Run:
         raw = files.read_bounded(path, RUN_BYTES)
     except OSError as error:
         raise StoreError(f"{path}: {os_error_reason(error)}") from None
-    # What follows the last newline is a line that was being written when the process was killed.
+    # After the last newline is a line that was being written when the process was killed.
     *complete, _ = raw.split(b"\n")
     if not complete:
         raise StoreError(f"{path}: the first line is incomplete")
@@ -307,12 +307,12 @@ def read_run(path: Path) -> Run:
             built.append(schema.build(kind, plain))
     except schema.SchemaError as error:
         where = f"line {len(built) + 1}: {error}"
-        raise StoreError(f"{path}: not as a run file should be ({where})") from None
+        raise StoreError(f"{path}: not a valid run file ({where})") from None
     head, *points = built
     result = points.pop().result if ended else None
     if head.key != head.config.key or head.key not in path.name:
         key = head.key if head.key.isalnum() else reprlib.repr(head.key)
-        raise StoreError(f"{path}: the configuration does not fit its key {key[:40]}")
+        raise StoreError(f"{path}: the configuration does not match its key {key[:40]}")
     return Run(path, head.config, head.environment, head.facts, points, result)
 
 

@@ -1,8 +1,8 @@
-"""Plain data as JSON has them, checked once against the dataclasses that they become.
+"""Building dataclasses from JSON, with checks.
 
-Files come from other versions, other machines and other people. Whoever reads one builds what it
-holds with :func:`build`; what comes out has the types that its class states, all the way down, and
-nobody has to look again.
+Files come from other versions, machines and people. Readers build their contents with
+:func:`build`; the result has the types that its class states, at every depth, and needs no more
+checks.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, cast
 
-DEPTH = 32  # of data within data
-TEXT = 1_000_000  # characters of a text
-WHOLE = 2**63  # from here on no whole number is read: floats and counters end there
+DEPTH = 32  # of nesting
+TEXT = 1_000_000  # characters of a string
+WHOLE = 2**63  # larger integers are refused
 
 T = TypeVar("T")
 
 
 class SchemaError(ValueError):
-    """Data are not as their class states; the message says where and how."""
+    """Data do not match their class; the message says where and how."""
 
 
 @dataclass(frozen=True)
 class Between:
-    """Marks a number that has ends, both of them included."""
+    """Marks a number with limits, both inclusive."""
 
     low: float
     high: float = math.inf
@@ -38,22 +38,23 @@ class Between:
 
 @dataclass(frozen=True)
 class Null:
-    """Marks a number that need not be finite. JSON has null for it, which stands for ``value``."""
+    """Marks a number that may be infinite or NaN: null in JSON is read as ``value``."""
 
     value: float
 
 
 Count = Annotated[int, Between(0)]
 Amount = Annotated[float, Between(0)]
-Time = Annotated[float, Null(math.inf)]  # to a target, which may be missed
-Measured = Annotated[float, Null(math.nan)]  # what may have left the numbers
+Time = Annotated[float, Null(math.inf)]  # to a target; infinite if missed
+Measured = Annotated[float, Null(math.nan)]  # NaN if it diverged
 
 
 def build(kind: type[T], plain: Any) -> T:
-    """What ``plain`` describes; ``SchemaError`` names the first place that does not fit.
+    """Build ``kind`` from JSON data; ``SchemaError`` names the first place that does not match.
 
-    ``kind`` is a dataclass of numbers, texts, literals, lists, dicts and other dataclasses. Fields
-    with a default may be left out. A ``TypedDict`` may hold more than it states, a dataclass not.
+    ``kind`` is a dataclass of numbers, strings, literals, lists, dicts and other dataclasses.
+    Fields with a default may be missing. A ``TypedDict`` may have more keys than it states, a
+    dataclass may not.
 
     >>> @dataclass
     ... class Reading:
@@ -149,13 +150,13 @@ def _text(plain: Any, where: str) -> str:
         _refuse(where, "a text", plain)
     if len(plain) > TEXT:
         raise SchemaError(f"{_shown(where)} must have at most {TEXT:,} characters")
-    if re.search("[\ud800-\udfff]", plain):  # halves of characters, which no file can hold
+    if re.search("[\ud800-\udfff]", plain):  # lone surrogates, which cannot be encoded
         _refuse(where, "text in Unicode", plain)
     return plain
 
 
 def _plain(value: Any, where: str, depth: int) -> Any:
-    """Whatever JSON can hold, as it is."""
+    """Check data of any JSON type."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, Mapping):
@@ -169,7 +170,7 @@ def _key(kind: Any, key: Any, where: str) -> Any:
     _text(key, f"a name in {_shown(where)}")
     if kind is str:
         return key
-    if not re.fullmatch(r"0|[1-9][0-9]{0,17}", key):  # JSON has texts for all names
+    if not re.fullmatch(r"0|[1-9][0-9]{0,17}", key):  # keys are strings in JSON
         _refuse(f"a name in {_shown(where)}", "a whole number", key)
     return int(key)
 
