@@ -24,7 +24,8 @@ SECTIONS = {
     "badm.metrics": "To write a metric of your own; see [architecture](architecture.md).",
     "badm.algorithm1": "Algorithm 1 of the paper.",
     "badm.theory": "The convergence theorem, checked on a run; [theory](theory.md) proves it.",
-    "badm.bench": "To write a task, as in the [tutorial](tutorial/README.md), or a method.",
+    "badm.bench": "To compare methods from Python, and to write a task, as in the "
+    "[tutorial](tutorial/README.md), or a method.",
 }
 
 
