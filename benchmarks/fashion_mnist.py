@@ -91,11 +91,11 @@ def data() -> Splits:
     images, labels = _pixels(train), train_labels.long()
     fit = slice(TRAIN_IMAGES)
     choose = slice(TRAIN_IMAGES, TRAIN_IMAGES + VALIDATION_IMAGES)
-    evaluator = slice(TEST_IMAGES)  # of the published 10,000
+    score = slice(TEST_IMAGES)  # of the published 10,000
     return Splits(
         Split(images[fit], labels[fit]),
         Split(images[choose], labels[choose]),
-        Split(_pixels(test[evaluator]), test_labels[evaluator].long()),
+        Split(_pixels(test[score]), test_labels[score].long()),
     )
 
 

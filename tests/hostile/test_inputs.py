@@ -315,8 +315,8 @@ def test_a_faulty_task_is_told_before_training(here: Path, old: str, new: str, w
 
 
 LATER = [
-    ("warning", "self, metrics", "5", "remark must return a text, got int"),
-    ("warning", "self, metrics", "None", "remark must return a text, got None"),
+    ("warning", "self, metrics", "5", "warning must return a string, got int"),
+    ("warning", "self, metrics", "None", "warning must return a string, got None"),
     ("artifacts", "self, model, splits", "['x']", "artifacts must be a dict of images and texts"),
     ("artifacts", "self, model, splits", "{5: 'x'}", "a short string for every title, got int"),
     ("artifacts", "self, model, splits", "{'x': 5}", "artifacts 'x' must be an image (PNG bytes)"),

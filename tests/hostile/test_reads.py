@@ -569,7 +569,7 @@ class Mine(Task):
     ("what", "value", "said"),
     [
         ("artifacts", "{'weights': 3}", "artifacts 'weights' must be an image (PNG bytes) or a "),
-        ("warning", "None", "remark must return a text, got None"),
+        ("warning", "None", "warning must return a string, got None"),
     ],
 )
 def test_a_task_that_gives_what_no_file_can_hold_ends_a_run_with_its_name(

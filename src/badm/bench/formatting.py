@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 NEVER = "never"  # a time to a target that was missed
 
@@ -60,6 +60,24 @@ def size(value: float) -> str:
             break
         value /= 1000
     return f"{value:.0f} B" if unit == "B" else f"{significant(value)} {unit}"
+
+
+def shape(sizes: Iterable[int]) -> str:
+    """Format the shape of a tensor.
+
+    >>> shape((32, 32, 3)), shape(())
+    ('32×32×3', '')
+    """
+    return "×".join(map(str, sizes))
+
+
+def type_name(value: object) -> str:
+    """Name the type of a value, for messages.
+
+    >>> type_name(None), type_name([1])
+    ('None', 'list')
+    """
+    return "None" if value is None else type(value).__name__
 
 
 def interval(low: float, high: float, show: Callable[[float], str]) -> str:

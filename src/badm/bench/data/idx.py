@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from badm.bench import formatting
 from badm.bench.data.dataset import FileProblem
 from badm.bench.data.sizes import DEFLATED, beyond, size_of
 
@@ -67,7 +68,7 @@ def read(path: Path, magic: int) -> Tensor:
             size = math.prod(shape)
             if size > min(LARGEST, DEFLATED * there):
                 raise IdxError(
-                    f"{path} states the shape {_times(shape)}, {size:,} bytes, "
+                    f"{path} states the shape {formatting.shape(shape)}, {size:,} bytes, "
                     + beyond(LARGEST, DEFLATED, there)
                 )
             data = bytearray(file.read(size + 1))
@@ -77,9 +78,9 @@ def read(path: Path, magic: int) -> Tensor:
         raise IdxError(f"{path} is not a valid gzip file: {error}") from error
     if len(data) != size:
         amount = "more" if len(data) > size else f"only {len(data)}"
-        raise IdxError(f"{path} states {_times(shape)} = {size} bytes and holds {amount}")
+        raise IdxError(f"{path} states {formatting.shape(shape)} = {size} bytes and holds {amount}")
     if size == 0:
-        raise IdxError(f"{path} is empty: its header states {_times(shape)}")
+        raise IdxError(f"{path} is empty: its header states {formatting.shape(shape)}")
     return torch.frombuffer(data, dtype=torch.uint8).reshape(shape)
 
 
@@ -96,7 +97,7 @@ def load(folder: Path) -> Images:
         if images.shape[1:] != (SIDE, SIDE):
             raise IdxError(
                 f"{folder / images_file} must hold images of {SIDE}×{SIDE} pixels, "
-                f"got {_times(images.shape[1:])}"
+                f"got {formatting.shape(images.shape[1:])}"
             )
         if len(labels) != len(images):
             raise IdxError(
@@ -232,7 +233,3 @@ def synthetic_images(count: int, classes: int = 10, seed: int = 0) -> tuple[Tens
 
 def _classes(labels: Tensor) -> tuple[int, ...]:
     return tuple(torch.bincount(labels.long(), minlength=10).tolist())
-
-
-def _times(shape: torch.Size | list[int]) -> str:
-    return "×".join(map(str, shape))

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from badm.bench.engine import seeds
-from badm.bench.engine.task_data import kind
 from badm.bench.errors import TaskError
+from badm.bench.formatting import type_name
 from badm.bench.method import Trainer
 from badm.bench.records import artifact_files
 from badm.bench.task import Player, Splits, Task, device_of, to_device
@@ -51,7 +51,8 @@ class Evaluator:
             reported = self.task.evaluate(self.model, split)
         if not isinstance(reported, Mapping):
             raise TaskError(
-                f"task {self.task.name}: evaluate must return numbers by name, got {kind(reported)}"
+                f"task {self.task.name}: evaluate must return numbers by name, "
+                f"got {type_name(reported)}"
             )
         metrics = {name: self._number(name, value) for name, value in reported.items()}
         if self.task.score.name not in metrics:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from badm.bench.engine import seeds
 from badm.bench.errors import TaskError
+from badm.bench.formatting import type_name
 from badm.bench.method import trainable_parameters
 from badm.bench.task import Player, Splits, Task, to_device
 from badm.bench.tasks.error_context import task_errors
@@ -24,7 +25,7 @@ def load_splits(task: Task) -> Splits:
     with task_errors(task, "data"):
         splits = task.data()
     if not isinstance(splits, Splits):
-        raise TaskError(f"task {task.name}: data must return Splits, got {kind(splits)}")
+        raise TaskError(f"task {task.name}: data must return Splits, got {type_name(splits)}")
     if not isinstance(splits.synthetic, bool):
         raise TaskError(
             f"task {task.name}: synthetic of its data must be True or False, "
@@ -88,7 +89,9 @@ def model_of(task: Task, splits: Splits) -> nn.Module:
     with task_errors(task, "model"):
         model = task.model(splits)
     if not isinstance(model, nn.Module):
-        raise TaskError(f"task {task.name}: model must return a torch.nn.Module, got {kind(model)}")
+        raise TaskError(
+            f"task {task.name}: model must return a torch.nn.Module, got {type_name(model)}"
+        )
     if not trainable_parameters(model):
         raise TaskError(f"task {task.name}: its model must have parameters that require gradients")
     return model
@@ -103,26 +106,18 @@ def players_of(task: Task, model: nn.Module) -> list[Player]:
     for player in players:
         if not isinstance(player, Player):
             raise TaskError(
-                f"task {task.name}: players must return a list of Player, got {kind(player)} in it"
+                f"task {task.name}: players must return a list of Player, "
+                f"got {type_name(player)} in it"
             )
         if not isinstance(player.module, nn.Module) or not trainable_parameters(player.module):
             raise TaskError(
                 f"task {task.name}: player {player.name!r} must have a module with parameters that "
-                f"require gradients, got {kind(player.module)}"
+                f"require gradients, got {type_name(player.module)}"
             )
     names = [player.name for player in players]
     if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
         raise TaskError(f"task {task.name}: its players must have different names, got {names}")
     return list(players)
-
-
-def kind(value: object) -> str:
-    """What a value is, for messages.
-
-    >>> kind(None), kind([1])
-    ('None', 'list')
-    """
-    return "None" if value is None else type(value).__name__
 
 
 def task_facts(task: Task, splits: Splits) -> dict[str, Any]:

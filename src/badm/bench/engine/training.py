@@ -29,7 +29,6 @@ from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.ranks import SINGLE_PROCESS, Ranks
 from badm.bench.engine.step_batch import TaskStepBatch
 from badm.bench.engine.task_data import (
-    kind,
     load_splits,
     model_of,
     move_splits,
@@ -40,6 +39,7 @@ from badm.bench.engine.task_data import (
 from badm.bench.engine.tensors import digest, tensor_bytes
 from badm.bench.errors import MethodError, StoreError, TaskError
 from badm.bench.files import load_tensors, save_tensors
+from badm.bench.formatting import type_name
 from badm.bench.method import CannotTrain, Method, Trainer, TrainingSetup
 from badm.bench.records import schema
 from badm.bench.records.runs import RunConfig, RunResult, RunStatus, RunStore, TrajectoryPoint
@@ -251,10 +251,12 @@ class Training:
         if self.state.last is None:  # a rank that judges nothing
             return ""
         with task_errors(self.task, "warning"):
-            remark = self.task.warning(self.state.last)
-        if not isinstance(remark, str):
-            raise TaskError(f"task {self.task.name}: remark must return a text, got {kind(remark)}")
-        return remark
+            warning = self.task.warning(self.state.last)
+        if not isinstance(warning, str):
+            raise TaskError(
+                f"task {self.task.name}: warning must return a string, got {type_name(warning)}"
+            )
+        return warning
 
     def _step(self) -> list[float]:
         """One step of every player; their losses."""

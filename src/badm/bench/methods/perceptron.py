@@ -14,6 +14,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from badm.bench import formatting
 from badm.bench.method import CannotTrain, TrainingSetup
 
 
@@ -103,10 +104,11 @@ def _training_set(
     x = x.flatten(1) if flatten else x
     width, classes = layers[0].in_features, layers[-1].out_features
     if x.ndim != 2 or x.shape[1] != width:
-        shape = "×".join(map(str, x.shape))
-        raise CannotTrain(f"{method} needs samples × {width} inputs, got {shape}")
+        raise CannotTrain(
+            f"{method} needs samples × {width} inputs, got {formatting.shape(x.shape)}"
+        )
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool or y.shape != x.shape[:1]:
-        shape = "×".join(map(str, y.shape))
+        shape = formatting.shape(y.shape)
         raise CannotTrain(
             f"{method} needs one class number for each sample, got labels "
             f"{shape} of type {str(y.dtype).removeprefix('torch.')}"

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, interpolate, max_pool2d
 
+from badm.bench import formatting
 from badm.bench.models.features import FeatureNetwork
 
 SIDE = 75  # pixels: the smallest input of the network, which the public example resizes to
@@ -241,7 +242,8 @@ def _entry(file: Path, layers: Mapping[str, Mapping[str, Tensor]], layer: str, n
 def _check(file: Path, entry: str, value: Tensor, shape: Sequence[int]) -> None:
     if tuple(value.shape) != tuple(shape):
         raise InceptionError(
-            f"{entry} of {file} must be {_times(shape)}, got {_times(value.shape) or 'one number'}"
+            f"{entry} of {file} must be {formatting.shape(shape)}, "
+            f"got {formatting.shape(value.shape) or 'one number'}"
         )
 
 
@@ -261,10 +263,6 @@ def _pooled(x: Tensor, how: Literal["mean", "max"] | None) -> Tensor:
     if how == "mean":
         return avg_pool2d(x, 3, 1, 1, count_include_pad=False)
     return max_pool2d(x, 3, 2) if how == "max" else x
-
-
-def _times(shape: Sequence[int]) -> str:
-    return "×".join(map(str, shape))
 
 
 def _row(name: str, *shapes: Shape) -> tuple[tuple[str, Shape], ...]:

@@ -31,10 +31,14 @@ class BadArtifact(ValueError):
 def check(shown: Any) -> dict[str, bytes | str]:
     """Check the artifacts of a task; ``BadArtifact`` names the first that is no image or text."""
     if not isinstance(shown, Mapping):
-        raise BadArtifact(f"must be a dict of images and texts by title, got {_kind(shown)}")
+        raise BadArtifact(
+            f"must be a dict of images and texts by title, got {formatting.type_name(shown)}"
+        )
     for title, content in shown.items():
         if not isinstance(title, str) or len(title) > TEXT:
-            raise BadArtifact(f"must have a short string for every title, got {_kind(title)}")
+            raise BadArtifact(
+                f"must have a short string for every title, got {formatting.type_name(title)}"
+            )
         try:
             _check_one(content)
         except BadArtifact as error:
@@ -71,7 +75,9 @@ def _check_one(content: Any) -> None:
     elif isinstance(content, bytes):
         _check_picture(content)
     else:
-        raise BadArtifact(f"must be an image (PNG bytes) or a text, got {_kind(content)}")
+        raise BadArtifact(
+            f"must be an image (PNG bytes) or a text, got {formatting.type_name(content)}"
+        )
 
 
 def _check_picture(content: bytes) -> None:
@@ -90,11 +96,3 @@ def _check_picture(content: bytes) -> None:
         Image.open(io.BytesIO(content), formats=["PNG"]).load()
     except Exception:  # Pillow raises errors of many types for damaged files
         raise BadArtifact("is a damaged PNG image") from None
-
-
-def _kind(value: Any) -> str:
-    """
-    >>> _kind([1]), _kind(None)
-    ('list', 'None')
-    """
-    return "None" if value is None else type(value).__name__
