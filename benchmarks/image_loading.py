@@ -74,7 +74,7 @@ def measure(images: str, turns: int) -> dict[str, Any]:
         task.loss(model, batch).backward()
         optimizer.step()
 
-    picking, steps, decoding = [], [], []
+    picking, steps, again = [], [], []
     for turn in range(turns + 1):
         indices = order.roll(-turn * task.batch_size)[: task.batch_size]
         batch = task.batch(splits.train, indices)
@@ -84,11 +84,11 @@ def measure(images: str, turns: int) -> dict[str, Any]:
             seconds(decode, splits.train.rows[indices].tolist()),
         ]
         if turn:  # the first is a warm-up
-            for kept, value in zip((picking, steps, decoding), times, strict=True):
+            for kept, value in zip((picking, steps, again), times, strict=True):
                 kept.append(value)
     if files:
         row["decode_all_in_steps"] = round(decoding / statistics.median(steps), 1)
-        row["decode_batch_over_step"] = ratios(decoding, steps)
+        row["decode_batch_over_step"] = ratios(again, steps)
     return {
         "task": task.name,
         "images": len(splits.train.pixels),
