@@ -35,26 +35,26 @@ STEPS, STOP_AT = 6, 3
 
 
 class OnDevice(Tensor):
-    """A tensor that says it is on the device. What it holds is in ``held``."""
+    """A tensor that says it is on the device. Its values are in ``inner``."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-    held: Tensor
+    inner: Tensor
 
     @staticmethod
-    def __new__(cls, held: Tensor) -> OnDevice:
+    def __new__(cls, inner: Tensor) -> OnDevice:
         made: OnDevice = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls,
-            held.size(),
-            strides=held.stride(),
-            storage_offset=held.storage_offset(),
-            dtype=held.dtype,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
             device=torch.device(NAME, 0),
         )
-        made.held = held
+        made.inner = inner
         return made
 
     def tolist(self) -> Any:
-        return self.held.tolist()
+        return self.inner.tolist()
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -69,10 +69,10 @@ class Pretending(TorchDispatchMode):
 
 
 def call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """An operation on what tensors hold; as a GPU would, it refuses to mix devices."""
+    """An operation on the inner tensors; as a GPU would, it refuses to mix devices."""
     name = func._schema.name
     if name == "aten::copy_":
-        held(args[0]).copy_(held(args[1]))
+        inner(args[0]).copy_(inner(args[1]))
         return args[0]
     # Any tensor may be indexed by one on the CPU.
     checked = args[:1] if name == "aten::index" else args
@@ -84,7 +84,7 @@ def call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     device = kwargs.get("device")
     stays = bool(here) if device is None else torch.device(device).type == NAME
     plain = {**kwargs, **({} if device is None else {"device": torch.device("cpu")})}
-    plain_args, plain_kwargs = tree_map(held, (args, plain))
+    plain_args, plain_kwargs = tree_map(inner, (args, plain))
     out = func(*plain_args, **plain_kwargs)
     if not stays or name == "aten::_local_scalar_dense":
         return out
@@ -92,8 +92,8 @@ def call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return return_and_correct_aliasing(func, args, kwargs, out) if here else out
 
 
-def held(x: Any) -> Any:
-    return x.held if isinstance(x, OnDevice) else x
+def inner(x: Any) -> Any:
+    return x.inner if isinstance(x, OnDevice) else x
 
 
 def plain_gru(cell: nn.GRUCell, x: Tensor, h: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ def plain_gru(cell: nn.GRUCell, x: Tensor, h: Tensor) -> Tensor:
 
 
 def save(content: Any, file: Any, *, original: Any = torch.save) -> None:
-    original(tree_map(lambda x: {NAME: x.held} if isinstance(x, OnDevice) else x, content), file)
+    original(tree_map(lambda x: {NAME: x.inner} if isinstance(x, OnDevice) else x, content), file)
 
 
 def load(path: Any, *, original: Any = torch.load, **options: Any) -> Any:

@@ -567,7 +567,7 @@ def test_a_check_decodes_every_photograph(tmp_path: Path) -> None:
     (tmp_path / "roses" / "0.jpg").write_text("no photograph")
     (problem,) = image_facts.check("tf-flowers", tmp_path)
     assert problem.kind == "corrupt"
-    assert f"{tmp_path / 'roses' / '0.jpg'} is no image" in problem.message
+    assert f"{tmp_path / 'roses' / '0.jpg'} is not a JPEG or PNG image" in problem.message
 
 
 def test_a_check_of_patches_counts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
