@@ -255,8 +255,8 @@ LOOP = TASK.replace(STATED, f'{STATED}    after = "two"\n') + TASK[
         (SPLITS, "Splits((x[:0], x), x, x)", "the training split has no samples"),
         (SPLITS, "Splits((x, x), (x[:0], x[:0]), x)", "the validation split has no samples"),
         (SPLITS, "Splits((x, x), (x, x), (x[:0], x))", "the test split has no samples"),
-        (SPLITS, f"{SPLITS[:-1]}, notes='made')", "notes of its data must be texts, got 'made'"),
-        (SPLITS, f"{SPLITS[:-1]}, notes=(5,))", "notes of its data must be texts, got (5,)"),
+        (SPLITS, f"{SPLITS[:-1]}, notes='made')", "notes of its data must be strings, got 'made'"),
+        (SPLITS, f"{SPLITS[:-1]}, notes=(5,))", "notes of its data must be strings, got (5,)"),
         (SPLITS, f"{SPLITS[:-1]}, synthetic='no')", "synthetic of its data must be True or"),
         (MODEL, "return None", "model must return a torch.nn.Module, got None"),
         (MODEL, "return nn.Linear", "model must return a torch.nn.Module, got type"),
@@ -357,7 +357,7 @@ def test_scores_that_are_nan_are_a_result(here: Path) -> None:
     (here / "one.py").write_text(TASK.replace(FIGURES, 'return {"error": float("nan")}'))
     result = badm(*RUN)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "the score is not a number before the first step" in result.stdout
+    assert "the score is not finite before the first step" in result.stdout
 
 
 @pytest.mark.parametrize("form", ["utf-8-sig", "utf-8"])

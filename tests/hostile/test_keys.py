@@ -539,7 +539,7 @@ def test_data_that_change_before_they_are_loaded_end_the_run(tmp_path: Path) -> 
     found = find(str(tmp_path / "my_task.py"))
     config = config_of(found)
     (tmp_path / "data.csv").write_text("1,2,4")
-    with pytest.raises(TaskError, match="task one: its data files have been changed meanwhile"):
+    with pytest.raises(TaskError, match="task one: its data files have changed since"):
         run(config, task, methods.find("sgd"), RunStore(tmp_path / "runs"))
     with pytest.raises(TaskError, match=r"the data of .* were changed while"):
         find(str(tmp_path / "my_task.py")).confirm(config)
@@ -752,7 +752,7 @@ def test_a_run_with_other_threads_is_another_run_and_cannot_be_filed_as_this_one
     two = config_of(line, threads=2)
     assert two.key != config.key
     assert torch.get_num_threads() == 1
-    with pytest.raises(ValueError, match="is to have 2 threads, and torch has 1"):
+    with pytest.raises(ValueError, match="filed under 2 threads, and torch has 1"):
         run(two, line.task, methods.find("sgd"), RunStore(tmp_path / "runs"))
     assert RunStore(tmp_path / "runs").read_all() == ([], [])
 

@@ -588,8 +588,8 @@ def test_a_task_that_gives_what_no_file_can_hold_ends_a_run_with_its_name(
     ("changes", "said"),
     [
         ({"synthetic": 1}, "synthetic of its data must be True or False, got 1"),
-        ({"notes": "one text"}, "notes of its data must be texts, got 'one text'"),
-        ({"notes": (1,)}, r"notes of its data must be texts, got \(1,\)"),
+        ({"notes": "one text"}, "notes of its data must be strings, got 'one text'"),
+        ({"notes": (1,)}, r"notes of its data must be strings, got \(1,\)"),
     ],
 )
 def test_facts_of_data_that_no_run_file_may_have_are_told_before_any_work(

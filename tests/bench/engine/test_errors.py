@@ -75,7 +75,7 @@ def indignant(self: Task, model: nn.Module, batch: Any) -> Tensor:
             "no finite score",
         ),
         (variant(Line, evaluate=nan_from_the_third), MOMENTUM, 4, "no finite score"),
-        (variant(Line, loss=indignant), method_of(TurnsToNan), 4, "no numbers"),
+        (variant(Line, loss=indignant), method_of(TurnsToNan), 4, "not finite"),
     ],
     ids=["nan loss", "infinite loss", "nan weights", "nan score", "loss raises on nan weights"],
 )

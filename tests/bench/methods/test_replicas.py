@@ -151,7 +151,7 @@ def test_ranks_may_have_labels_of_their_own(tmp_path: Path) -> None:
 def test_a_task_without_labels_says_so(tmp_path: Path) -> None:
     results = on_ranks(2, by_label_without_labels, str(tmp_path))
     for error in results:
-        with pytest.raises(Exception, match="task gan has no labels to part its samples by"):
+        with pytest.raises(Exception, match="task gan has no labels to divide its samples by"):
             raise error
 
 
@@ -247,7 +247,7 @@ def test_ranks_that_were_told_different_things_say_so_at_once(tmp_path: Path) ->
 def test_a_wrong_number_of_ranks_is_named(tmp_path: Path) -> None:
     method = methods.find("adam+outer")
     config = config_of(Line(), method)
-    with pytest.raises(ValueError, match="is to have 4 ranks, and there are 1"):
+    with pytest.raises(ValueError, match="needs 4 ranks, and there are 1"):
         run_on_ranks(Ranks(), config, Line(), method, RunStore(tmp_path))
 
 

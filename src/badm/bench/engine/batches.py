@@ -1,4 +1,4 @@
-"""Which samples a step is made with: a batch, or of a batch the part of one rank."""
+"""Choose the samples of each step: a batch, or one rank's part of it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from badm.distributed.sampler import DistributedBatchSampler
 
 
 class BatchSampler:
-    """Deals out the samples of each epoch in batches, the last of which is what is left.
+    """Divides the samples of each epoch into batches; the last one has what is left.
 
-    Ranks part the very batches that one process would have. With ``labels`` each rank has the
-    samples of some labels for itself.
+    Ranks share the batches that a single process would have. With ``labels`` each rank has the
+    samples of some labels to itself.
 
     >>> sampler = BatchSampler(10, 4, "fixed", seed=0)
     >>> [sampler.at_step(step)[0].tolist() for step in (1, 2, 3, 4)]
@@ -53,7 +53,7 @@ class BatchSampler:
         )
 
     def at_step(self, step: int) -> tuple[Tensor, float]:
-        """The samples of a step, from 1 on, and what their mean loss counts for among the ranks."""
+        """Return the samples of a step, counted from 1, and the weight of their mean loss."""
         epoch, number = divmod(step - 1, self.num_batches)
         if self.label_sampler is not None:
             return self._from_label_sampler(self.label_sampler, epoch, number)
@@ -66,7 +66,7 @@ class BatchSampler:
             )
         batch = self.order[number * self.batch_size : (number + 1) * self.batch_size]
         own = batch.tensor_split(self.ranks.size)[self.ranks.rank]
-        # A rank for which there is no sample takes one that counts for nothing.
+        # A rank without a sample of its own takes one whose loss has weight 0.
         return own if len(own) else batch[:1], len(own) * self.ranks.size / len(batch)
 
     def _from_label_sampler(

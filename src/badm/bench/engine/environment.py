@@ -1,4 +1,4 @@
-"""Where a run took place: versions, commit, machine, threads; and what it took of memory."""
+"""Describe where a run took place (versions, commit, machine), and measure its memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GIT_SECONDS = 20.0  # for git to answer, on a slow disk
 
 
 def environment(device: str = "cpu") -> dict[str, Any]:
-    """What a reader of a result wants to know of the machine; no names of people or hosts.
+    """Return what readers of a result want to know about the machine; no names of people or hosts.
 
     >>> sorted(environment())
     ['commit', 'cores', 'packages', 'platform', 'processor', 'python', 'threads']
@@ -39,20 +39,20 @@ def environment(device: str = "cpu") -> dict[str, Any]:
 
 
 def accelerator_name(device: str) -> str:
-    """What a device calls itself, such as NVIDIA A100-SXM4-40GB."""
+    """Return the name of a device, such as NVIDIA A100-SXM4-40GB."""
     return torch.cuda.get_device_name() if device == "cuda" else device
 
 
 @cache
 def commit() -> str | None:
-    """The commit of badm that this process runs, if it runs from a checkout and git can say."""
+    """Return the commit of badm, if it runs from a checkout and git can tell."""
     return commit_of(Path(badm.__file__).resolve().parent)
 
 
 def commit_of(package: Path) -> str | None:
-    """The commit that a package was checked out at, marked where its source is not as committed.
+    """Return the commit that a package was checked out at, marked if its source has changes.
 
-    A package that is installed may lie in a checkout as well: that of somebody's project.
+    An installed package may lie in a checkout as well: that of somebody's project.
     """
     root = package.parents[1]
     if package.parent.name != "src" or not (root / ".git").exists():
@@ -60,21 +60,21 @@ def commit_of(package: Path) -> str | None:
     command = ["git", "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--", "src"]
     others = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             command, cwd=root, env=others, capture_output=True, timeout=GIT_SECONDS, check=True
         ).stdout.decode(errors="replace")
     except (OSError, subprocess.SubprocessError):
         return None
-    lines = said.splitlines()
-    named = [line.split()[-1] for line in lines if line.startswith("# branch.oid ")]
-    if not named or not re.fullmatch(r"[0-9a-f]{40,64}", named[0]):  # "(initial)" has none yet
+    lines = output.splitlines()
+    commits = [line.split()[-1] for line in lines if line.startswith("# branch.oid ")]
+    if not commits or not re.fullmatch(r"[0-9a-f]{40,64}", commits[0]):  # "(initial)" has none yet
         return None
     changed = any(not line.startswith("#") for line in lines)
-    return f"{named[0]}{CHANGED if changed else ''}"
+    return f"{commits[0]}{CHANGED if changed else ''}"
 
 
 def available_cores() -> int:
-    """The cores this process may use."""
+    """Return how many cores this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
@@ -90,13 +90,13 @@ def processor() -> str:
 
 
 def synchronize(device: str) -> None:
-    """Wait until a device has done what it was given, so that clocks measure all of it."""
+    """Wait until a device has finished, so that clocks measure all of its work."""
     if device != "cpu":
         torch.accelerator.synchronize()
 
 
 def reset_peak_memory(device: str = "cpu") -> None:
-    """Let the peak start anew, where the system can."""
+    """Reset the peak, where the system can."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     try:
@@ -106,13 +106,13 @@ def reset_peak_memory(device: str = "cpu") -> None:
 
 
 def peak_memory(device: str = "cpu") -> int | None:
-    """The most memory this process had since then, in bytes; None where the system cannot say.
+    """Return the peak since then in bytes, or ``None`` where the system cannot tell.
 
-    That of the device which a run is on: what tensors took of a GPU, or the whole process's.
+    On a GPU it is the memory of tensors there, on the CPU that of the whole process.
     """
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
-    if device == "mps":  # it has no peak, but does not give back what it has taken
+    if device == "mps":  # it reports no peak, but keeps what it has allocated
         return int(torch.mps.driver_allocated_memory())
     try:
         lines = Path("/proc/self/status").read_text().splitlines()

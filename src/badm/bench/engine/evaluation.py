@@ -1,4 +1,4 @@
-"""How good a model is: the task's figures on a split, drawn alike for every method."""
+"""Evaluate a model: the task's metrics on a split, with the same random draws for every method."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALIBRATION_BATCHES = 50
 
 
 class Evaluator:
-    """Looks at the model of a run without leaving a trace on it."""
+    """Evaluates the model of a run and leaves it as it was."""
 
     def __init__(self, task: Task, model: nn.Module, splits: Splits, seed: int) -> None:
         self.task, self.model, self.splits, self.seed = task, model, splits, seed
@@ -33,7 +33,7 @@ class Evaluator:
 
     @contextmanager
     def evaluation_mode(self, trainers: Sequence[Trainer]) -> Iterator[None]:
-        """The model as it is to be judged: evaluation mode, the weights the trainers stand by."""
+        """Put the model into evaluation mode, with the weights its trainers evaluate with."""
         with torch.no_grad(), ExitStack() as stack:
             for trainer in trainers:
                 with method_errors():
@@ -45,7 +45,7 @@ class Evaluator:
                 stack.close()
 
     def metrics(self, split: Any) -> dict[str, float]:
-        """What the task reports of a split, checked."""
+        """Return the task's metrics on a split, checked."""
         seeds.seed_everything(self.seed, seeds.EVALUATE)
         with task_errors(self.task, "evaluate"):
             reported = self.task.evaluate(self.model, split)
@@ -74,7 +74,7 @@ class Evaluator:
         )
 
     def artifacts(self) -> Mapping[str, bytes | str]:
-        """What the task shows of the model, checked."""
+        """Return the task's artifacts of the model, checked."""
         seeds.seed_everything(self.seed, seeds.ARTIFACTS)
         with task_errors(self.task, "artifacts"):
             shown = self.task.artifacts(self.model, self.splits)
@@ -84,14 +84,14 @@ class Evaluator:
             raise TaskError(f"task {self.task.name}: artifacts {error}") from None
 
     def calibrate(self, player: Player) -> None:
-        """Pass training batches through the model, always the same ones.
+        """Pass training batches through the model, the same ones every time.
 
-        Only BatchNorm of the player is to change: what else the model counts or averages as data
-        pass through it, and what the other players do, stays as it is.
+        Only the player's BatchNorm layers change: whatever else the model counts or averages, and
+        the other players, stay as they are.
         """
         norms = [m for m in player.module.modules() if isinstance(m, _BatchNorm)]
-        meant = {id(buffer) for norm in norms for buffer in norm.buffers()}
-        others = [(b, b.clone()) for b in self.model.buffers() if id(b) not in meant]
+        recalibrated = {id(buffer) for norm in norms for buffer in norm.buffers()}
+        others = [(b, b.clone()) for b in self.model.buffers() if id(b) not in recalibrated]
         seeds.seed_everything(self.seed, seeds.EVALUATE)
         self.model.train()
         train, size = self.splits.train, self.task.batch_size

@@ -1,4 +1,4 @@
-"""The file of a run while it is written, and the checkpoint beside it."""
+"""Write the file of a run, and the checkpoint beside it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from badm.bench.records.schema import TEXT
 
 
 class BadCheckpoint(Exception):
-    """There was a checkpoint that cannot be used; it is set aside."""
+    """There was a checkpoint that cannot be used; it has been renamed."""
 
 
 class RunJournal:
-    """Writes down what happens, so that at any moment the files tell how to go on."""
+    """Writes the files of a run such that it can be resumed from them at any moment."""
 
     def __init__(self, config: RunConfig, store: RunStore) -> None:
         self.config, self.store = config, store
@@ -29,7 +29,7 @@ class RunJournal:
 
     @property
     def file(self) -> IO[bytes]:
-        assert self._opened is not None, "neither begun nor resumed"
+        assert self._opened is not None, "begin or resume comes first"
         return self._opened
 
     def close(self) -> None:
@@ -37,8 +37,8 @@ class RunJournal:
             self._opened.close()
 
     def begin(self, environment: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-        """A new file, in place of one whose run has not ended."""
-        # A checkpoint that is still there belongs to a file that is not.
+        """Start a new file, in place of one whose run has not ended."""
+        # A checkpoint that still exists belongs to a file that does not.
         self.checkpoint_path.unlink(missing_ok=True)
         first = runs.header(self.config, environment, facts)
         files.write_atomically(self.path, first)
@@ -50,7 +50,7 @@ class RunJournal:
         self.file.flush()
 
     def save_artifacts(self, step: int, artifacts: Mapping[str, bytes | str]) -> dict[str, str]:
-        """Put what a task shows into files; their names by title."""
+        """Save artifacts to files, and return the names of these by title."""
         folder, names = self.store.artifacts(self.config), {}
         folder.mkdir(exist_ok=True)
         for number, (title, content) in enumerate(artifacts.items()):
@@ -60,12 +60,12 @@ class RunJournal:
         return names
 
     def checkpoint(self, content: Mapping[str, Any]) -> None:
-        """Save what a restart needs, with how much of the file belongs to it."""
+        """Save what a restart needs, with how much of the run file belongs to it."""
         self._sync()
         files.save_tensors(self.checkpoint_path, {"written": self.file.tell(), **content})
 
     def _written(self, saved: Mapping[str, Any]) -> int:
-        """How much of the file belongs to a checkpoint; ``ValueError`` if it has not as much."""
+        """Return how much of the file belongs to a checkpoint; ``ValueError`` if it is shorter."""
         written = saved["written"]
         with self.path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -77,7 +77,7 @@ class RunJournal:
         return written
 
     def resume(self, restore: Callable[[Mapping[str, Any]], None], step: int | None = None) -> bool:
-        """Go back to the checkpoint, if there is one, and forget what came after it."""
+        """Load the checkpoint, if there is one, and drop what was written after it."""
         if not self.checkpoint_path.exists() or not self.path.exists():
             return False
         try:
@@ -93,10 +93,10 @@ class RunJournal:
         return True
 
     def prune(self, step: int | None) -> None:
-        """There is one checkpoint at a time: nothing to do."""
+        """Do nothing: there is one checkpoint at a time."""
 
     def discard_checkpoint(self) -> None:
-        """Do without the checkpoint, as another rank cannot use its own."""
+        """Discard the checkpoint, because another rank cannot use its own."""
         if self.checkpoint_path.exists():
             self.store.quarantine(self.checkpoint_path)
 
@@ -112,9 +112,9 @@ class RunJournal:
 
 
 class RankJournal(RunJournal):
-    """Of a rank that is not the first: it writes nothing but its part of every checkpoint.
+    """The journal of a rank that is not the first: it writes its part of every checkpoint.
 
-    Parts carry their step in their names and are kept until the next checkpoint is whole.
+    Parts have their step in their names and are kept until the next checkpoint is complete.
     """
 
     def __init__(self, config: RunConfig, store: RunStore, rank: int) -> None:
@@ -140,7 +140,7 @@ class RankJournal(RunJournal):
         return True
 
     def prune(self, step: int | None) -> None:
-        """Remove all parts but that of a step."""
+        """Remove all parts but the one of that step."""
         for part in self.checkpoint_path.parent.glob(f"{self.stem}*"):
             if step is None or part != self.part_path(step):
                 part.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Runs of several ranks: started with torchrun and waited for, as one run of many processes.
+"""Start a run of several ranks with torchrun, and wait for it as for any other run.
 
-``python -m badm.bench.engine.launcher`` is what each rank executes. Nothing that is started here
-outlives this process, however it ends.
+Each rank executes ``python -m badm.bench.engine.launcher``. Nothing that is started here outlives
+this process, however it ends.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ from badm.processes.exit_status import describe_exit
 from badm.processes.parent_death import child_environment
 from badm.processes.signals import StopRequest
 
-RESTARTS = 1  # of all ranks, from the last checkpoint, if one of them dies
-POLL_SECONDS = 0.5  # between two looks at how far the ranks are
-OUTPUT_TAIL = 2_000  # characters of what the ranks said that are passed on if they fail
+RESTARTS = 1  # of all ranks from the last checkpoint, if one of them dies
+POLL_SECONDS = 0.5  # between two checks of how far the ranks are
+OUTPUT_TAIL = 2_000  # characters of the ranks' output that are shown if they fail
 
 
 @dataclass(frozen=True)
 class RankArguments:
-    """What every rank is told: plain data, as it goes through the command line."""
+    """The arguments of every rank: plain data, sent as JSON on its command line."""
 
     source: str
     scale: Scale
     config: RunConfig
     folder: str  # of the runs
     machine: Machine
-    options: dict[str, Any]  # those that can be sent: the callbacks are each rank's own
+    options: dict[str, Any]  # without callbacks: each rank has its own
     scratch: str  # a folder for the files below
 
     @property
     def error_file(self) -> Path:
-        """Where a rank writes an error of the task or the store, with which the run ends."""
+        """Where a rank writes an error of the task or the store that ends the run."""
         return Path(self.scratch, "error")
 
     @property
     def stop_file(self) -> Path:
-        """The file whose presence asks for a checkpoint and an end."""
+        """Exists when the ranks are asked to write a checkpoint and end."""
         return Path(self.scratch, "stop")
 
     @property
     def started_file(self) -> Path:
-        """The file whose presence says that there is something to write a checkpoint of."""
+        """Exists when training has started, so that there is something to write a checkpoint of."""
         return Path(self.scratch, "started")
 
     def to_json(self) -> str:
@@ -134,7 +134,7 @@ def _launch(
             stdout=output,
             stderr=output,
             start_new_session=True,
-            cwd=here,  # the code of the task does from there what it does here
+            cwd=here,  # where the code of the task expects to run
             env=child_environment(),
         )
         try:
@@ -168,7 +168,7 @@ def _ended(config: RunConfig, store: RunStore) -> bool:
 
 
 def _why(code: int, output_file: Path, killed_file: Path) -> str:
-    """Which of them was killed and how; if none was, the last that they said."""
+    """Say which rank was killed and how, or else show the end of their output."""
     if code < 0:
         return f"torchrun was {describe_exit(code)}"
     if killed_file.exists():
@@ -177,10 +177,10 @@ def _why(code: int, output_file: Path, killed_file: Path) -> str:
 
 
 def _report_progress(config: RunConfig, store: RunStore, options: RunOptions) -> None:
-    """Pass on how far the ranks are."""
+    """Report how far the ranks are, as their run file says."""
     try:
         found = store.read(config)
-    except StoreError:  # being written
+    except StoreError:  # it is being written
         return
     points = found.points if found else []
     trained = [point for point in points if point.losses]

@@ -1,4 +1,4 @@
-"""The ranks that share a run: processes of torchrun, or one process alone."""
+"""The ranks of a run: processes of torchrun, or a single process."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from badm.distributed.ranks import RankGroup, init_process_group
 
 T = TypeVar("T")
 
-# Seconds in which the first rank may judge a model, or any of them decode a dataset, while the
-# others wait for its word.
-PATIENCE = 1800.0
+# Seconds that ranks wait for another, which may be evaluating the model or decoding a dataset.
+TIMEOUT = 1800.0
 
 
 class Ranks:
-    """What the ranks of a run tell each other beside their training, all of it small.
+    """What the ranks of a run exchange beside their training, all of it small.
 
-    Every rank has to ask the same in the same order. One alone has only itself to ask:
+    Every rank must make the same calls in the same order. A single process talks to itself:
 
     >>> SINGLE_PROCESS.any(True), SINGLE_PROCESS.from_first("here"), SINGLE_PROCESS.mean([0.5, 2.0])
     (True, 'here', [0.5, 2.0])
@@ -31,17 +30,17 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the rank that writes things down."""
+        """Whether this is the rank that evaluates the model and writes the files."""
         return self.rank == 0
 
     def all_gather(self, value: T) -> list[T]:
-        """What each rank has."""
+        """Return the values of all ranks, by rank."""
         if self._group is None:
             return [value]
-        return self._group.all_gather(value, "a consultation")
+        return self._group.all_gather(value, "an all_gather")
 
     def from_first(self, value: T) -> T:
-        """What the first rank has."""
+        """Return the value of the first rank."""
         return self.all_gather(value)[0]
 
     def any(self, value: bool) -> bool:
@@ -54,7 +53,7 @@ class Ranks:
         return [sum(values) / self.size for values in zip(*self.all_gather(value), strict=True)]
 
     def barrier(self) -> None:
-        """Go on when all have come here."""
+        """Wait until all ranks have come here."""
         self.all_gather(None)
 
 
@@ -62,7 +61,7 @@ SINGLE_PROCESS = Ranks()
 
 
 def join_ranks() -> Ranks:
-    """The ranks that torchrun has started this process for."""
+    """Join the ranks that torchrun has started."""
     if not dist.is_initialized():
         init_process_group("gloo")
-    return Ranks(RankGroup(timeout=PATIENCE))
+    return Ranks(RankGroup(timeout=TIMEOUT))

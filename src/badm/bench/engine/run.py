@@ -1,6 +1,6 @@
-"""One run: a method trains the model of a task, unless that has been done.
+"""Do one run, in which a method trains the model of a task, unless it has been done.
 
-The result depends on the configuration alone. After a kill at any moment the same call goes on from
+The result depends on the configuration alone. After a kill at any moment the same call resumes from
 the last checkpoint and ends with the same trajectory, weights and score, bit for bit.
 """
 
@@ -32,9 +32,9 @@ def run(
     options: RunOptions | None = None,
     machine: Machine | None = None,
 ) -> Run:
-    """Do the run, or what is left of it, or read it if it has been done.
+    """Do a run, or what is left of it, or read it if it has been done.
 
-    If another process is at it, wait for that one. A run whose method raised is tried again.
+    If another process is doing it, wait for that one. A run whose method raised is tried again.
     """
     finished = run_on_ranks(SINGLE_PROCESS, config, task, method, store, options, machine)
     assert finished is not None
@@ -50,7 +50,7 @@ def run_on_ranks(
     options: RunOptions | None = None,
     machine: Machine | None = None,
 ) -> Run | None:
-    """The same as one of several ranks. The first one has the run, the others return nothing."""
+    """Do a run as one of several ranks. The first rank returns the run, the others ``None``."""
     options, machine, store = options or RunOptions(), machine or Machine(), store.anchored()
     _check(ranks, config, method, machine)
     try:
@@ -72,17 +72,19 @@ def run_on_ranks(
 
 
 def _check(ranks: Ranks, config: RunConfig, method: Method, machine: Machine) -> None:
-    """As many threads and ranks as the run is filed under, and all ranks for the same run."""
+    """Refuse another device, or other threads or ranks, than the run is filed under."""
     if config.device != machine.device:
         raise ValueError(
             f"the run is filed under device {config.device}, and this process has {machine.device}"
         )
     threads = torch.get_num_threads()
     if config.threads != threads:
-        raise ValueError(f"the run is to have {config.threads} threads, and torch has {threads}")
+        raise ValueError(
+            f"the run is filed under {config.threads} threads, and torch has {threads}"
+        )
     wanted = method.ranks(dict(config.setting))
     if wanted != ranks.size:
-        raise ValueError(f"{config.method} is to have {wanted} ranks, and there are {ranks.size}")
+        raise ValueError(f"{config.method} needs {wanted} ranks, and there are {ranks.size}")
     require_same([each.to_dict() for each in ranks.all_gather(config)])
 
 
@@ -103,7 +105,7 @@ def _train(
 
 @contextmanager
 def _locked(config: RunConfig, store: RunStore, options: RunOptions) -> Iterator[None]:
-    """The run for this process alone, however long another one may be at it."""
+    """Hold the run for this process, after waiting for any other that has it."""
     while True:
         with store.lock(config, timeout=0.2) as held:
             if held:
@@ -114,7 +116,7 @@ def _locked(config: RunConfig, store: RunStore, options: RunOptions) -> Iterator
 
 
 def finished_run(config: RunConfig, store: RunStore, options: RunOptions) -> Run | None:
-    """The run if there is nothing left to do."""
+    """Return the run if there is nothing left to do."""
     try:
         found = store.read(config)
     except StoreError:

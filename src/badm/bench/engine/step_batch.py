@@ -1,4 +1,4 @@
-"""The work of a step: a batch, and the gradients of a player's loss on it."""
+"""The batch of a step, and the gradients of a player's loss on it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from badm.bench.tasks.error_context import task_errors
 
 
 class TaskStepBatch:
-    """What a trainer is given in every step (see ``method.Work``), with a new batch each time."""
+    """What a trainer is given at every step (see ``method.StepBatch``): each time a new batch."""
 
     def __init__(self, task: Task, model: nn.Module, player: Player) -> None:
         self.task, self.model, self.player = task, model, player
         self.parameters: list[Tensor] = list(trainable_parameters(player.module))
-        self.gradients = 0.0  # of batches, taken so far
+        self.gradients = 0.0  # computed so far, in gradients of whole batches
         self.batch: Any = None
         self.samples = 0
         self.lr_factor = self.loss_weight = 1.0
@@ -35,7 +35,7 @@ class TaskStepBatch:
         )
 
     def gradient(self) -> float:
-        """The gradient of the batch: at once, or as a weighted sum over its sub-batches."""
+        """Compute the gradient of the batch, at once or as a weighted sum over its sub-batches."""
         self._clear_gradients()
         if self.task.gradients == "batch":
             self.count_gradients(1.0)
@@ -43,7 +43,7 @@ class TaskStepBatch:
         return sum(self._backward(part, alpha) for alpha, part in self._sub_batches())
 
     def sub_gradients(self) -> Iterator[tuple[float, float]]:
-        """The gradients of the sub-batches, one after the other, each for itself."""
+        """Compute the gradients of the sub-batches, one after the other."""
         for alpha, part in self._sub_batches():
             self._clear_gradients()
             yield alpha, self._backward(part)
@@ -52,7 +52,7 @@ class TaskStepBatch:
         self.gradients += gradients
 
     def _sub_batches(self) -> Iterator[tuple[float, Any]]:
-        """The sub-batches with their weights; all of them together count as one gradient."""
+        """Yield the sub-batches with their weights; together they count as one gradient."""
         count = math.ceil(self.samples / (self.task.sub_batch_size or self.samples))
         with task_errors(self.task, "split_batch"):
             parts = self.task.split_batch(self.batch, count)
@@ -60,7 +60,7 @@ class TaskStepBatch:
             sizes = [self.task.size(part) for part in parts]
         for size, part in zip(sizes, parts, strict=True):
             self.count_gradients(1 / len(parts))
-            # A loss that is a sum is the sum of its parts, a mean their weighted mean.
+            # A sum over the batch is the sum over its parts, a mean is their weighted mean.
             yield (1.0 if self.task.reduction == "sum" else size / sum(sizes)), part
 
     def _backward(self, batch: Any, weight: float = 1.0) -> float:
@@ -69,7 +69,7 @@ class TaskStepBatch:
             if not isinstance(loss, Tensor) or loss.numel() != 1:
                 got = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
                 raise TaskError(f"task {self.task.name}: loss must be one number, got {got}")
-            # Only the player's own: the loss of a generator goes through the discriminator.
+            # Only for the player's own: a generator's loss passes through the discriminator.
             torch.autograd.backward(
                 loss if weight == 1.0 else weight * loss, inputs=self.parameters
             )

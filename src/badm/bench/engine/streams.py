@@ -1,4 +1,4 @@
-"""What the code of a task prints, reads and where it goes, kept apart from the command."""
+"""Keep what the code of a task prints, reads and changes away from the command."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """What is printed inside goes to stderr, also by programs and C code: stdout is for results.
+    """Send what is printed to stderr, by programs and C code as well: stdout is for results.
 
-    There is nothing to read on stdin, unless that is a terminal, on which people debug; and
-    afterwards the working directory is the one from before.
+    There is nothing to read on stdin, unless it is a terminal, where people debug. Afterwards the
+    working directory is restored.
     """
     with redirect_stdout(sys.stderr), _as(STDOUT, STDERR), _without_input(), same_directory():
         yield
@@ -34,9 +34,9 @@ def same_directory() -> Iterator[None]:
 
 
 def leave_to_the_parent() -> None:
-    """The same for good, in a process whose parent has the terminal."""
+    """Do the same for good, in a process whose parent has the terminal."""
     os.dup2(STDERR, STDOUT)
-    sys.stdout = sys.stderr  # which takes any character, whatever the terminal can show
+    sys.stdout = sys.stderr  # which accepts any character, whatever the terminal can show
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, STDIN)
     os.close(nothing)
@@ -57,7 +57,7 @@ def _without_input() -> Iterator[None]:
 
 @contextmanager
 def _as(number: int, other: int) -> Iterator[None]:
-    """Let a file descriptor be another one for a while; one that is closed stays as it is."""
+    """Redirect a file descriptor for a while; one that is closed stays closed."""
     try:
         before = os.dup(number)
     except OSError:
@@ -74,7 +74,7 @@ def _as(number: int, other: int) -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Let C code print what it has in its buffers."""
+    """Flush the buffers of C code."""
     if os.name == "posix":
         ctypes.CDLL(None).fflush(None)
 

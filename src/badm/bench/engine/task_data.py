@@ -1,4 +1,4 @@
-"""What a task gives the engine, checked, and what of it is written into the files of its runs."""
+"""Get data, model and players from a task, checked, and the facts that run files state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from badm.bench.tasks.error_context import task_errors
 
 @lru_cache(maxsize=2)  # a stage and the one before
 def load_splits(task: Task) -> Splits:
-    """The data of a task, loaded once in a process."""
+    """Load the data of a task, once in a process."""
     seeds.seed_everything(0, seeds.DATA)
     with task_errors(task, "data"):
         splits = task.data()
@@ -33,12 +33,12 @@ def load_splits(task: Task) -> Splits:
         )
     notes = splits.notes
     if not isinstance(notes, (tuple, list)) or not all(isinstance(n, str) for n in notes):
-        raise TaskError(f"task {task.name}: notes of its data must be texts, got {short(notes)}")
+        raise TaskError(f"task {task.name}: notes of its data must be strings, got {short(notes)}")
     return splits
 
 
 def move_splits(splits: Splits, device: str) -> Splits:
-    """The splits with those that are tensors, tuples, lists or dicts on a device.
+    """Move the splits that are tensors, tuples, lists or dicts to a device.
 
     Those of a class of the task's own stay where they are: they may be larger than the device, or
     read their samples from files. Their batches are moved.
@@ -59,7 +59,7 @@ def move_splits(splits: Splits, device: str) -> Splits:
 
 
 def samples_of(task: Task, splits: Splits) -> int:
-    """How many samples there are to train with; no split may be empty."""
+    """Return how many samples there are to train on; no split may be empty."""
     with task_errors(task, "samples"):
         samples = task.samples(splits.train)
     if isinstance(samples, bool) or not isinstance(samples, int):
@@ -75,7 +75,7 @@ def samples_of(task: Task, splits: Splits) -> int:
 
 
 def _is_empty(task: Task, split: Any) -> bool:
-    """Whether a split has tensors, but no samples; one that a task does not use may be anything."""
+    """Whether a split has tensors but no samples; one that is not used may be anything."""
     if type(task).samples is not Task.samples:
         return False
     try:
@@ -85,7 +85,7 @@ def _is_empty(task: Task, split: Any) -> bool:
 
 
 def model_of(task: Task, splits: Splits) -> nn.Module:
-    """A new model, with something to train."""
+    """Make a new model, which must have something to train."""
     with task_errors(task, "model"):
         model = task.model(splits)
     if not isinstance(model, nn.Module):
@@ -98,7 +98,7 @@ def model_of(task: Task, splits: Splits) -> nn.Module:
 
 
 def players_of(task: Task, model: nn.Module) -> list[Player]:
-    """Who trains what: at least one player, each with something to train."""
+    """Return the players, of which each must have something to train."""
     with task_errors(task, "players"):
         players = task.players(model)
     if not isinstance(players, (list, tuple)) or not players:
@@ -121,7 +121,7 @@ def players_of(task: Task, model: nn.Module) -> list[Player]:
 
 
 def task_facts(task: Task, splits: Splits) -> dict[str, Any]:
-    """What a report says of the task, so that it needs the run files only."""
+    """Return what reports say about the task, so that they need the run files only."""
     return {
         "description": task.description,
         "score": asdict(task.score),

@@ -1,4 +1,4 @@
-"""What can be said of many tensors at once: whether they are equal, what they take."""
+"""Digest and size of many tensors at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def digest(weights: Mapping[str, Tensor]) -> str:
-    """Equal for weights that are equal bit for bit, and for no others.
+    """Compute a checksum: equal for weights that are equal bit for bit, and for no others.
 
     >>> digest({"w": torch.zeros(2)}) == digest({"w": torch.zeros(2)})
     True
@@ -27,7 +27,7 @@ def digest(weights: Mapping[str, Tensor]) -> str:
 
 
 def tensor_bytes(nest: Any) -> int:
-    """What the tensors in a nest take."""
+    """Count the bytes of the tensors in a nest."""
     if isinstance(nest, Tensor):
         return nest.numel() * nest.element_size()
     if isinstance(nest, Mapping):

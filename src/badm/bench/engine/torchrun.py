@@ -1,4 +1,4 @@
-"""torchrun that writes down which ranks were killed: ``python -m`` this, a file, arguments."""
+"""Run torchrun and write which ranks were killed: ``python -m`` this module, a file, arguments."""
 
 from __future__ import annotations
 

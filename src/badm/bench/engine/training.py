@@ -1,6 +1,6 @@
-"""A run at work: a method trains the model of a task. The only place where the two meet.
+"""Train the model of a task with a method: the only place where the two meet.
 
-The trajectory is written while it is measured, a checkpoint every so often.
+The trajectory is written as it is measured, with a checkpoint from time to time.
 """
 
 from __future__ import annotations
@@ -48,12 +48,13 @@ from badm.bench.task import Player, Task, to_device
 from badm.bench.tasks.data_identity import identity
 from badm.bench.tasks.error_context import method_errors, task_errors
 
-SCHEDULES: dict[str, Callable[[float], float]] = {  # of the part of all steps that is done
+# What the learning rate is multiplied by, given the fraction of the steps that is done.
+SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
     "linear": lambda done: 1 - done,
     "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
 }
-LOSS_POINTS = 200  # of the training loss, in a trajectory
+LOSS_POINTS = 200  # about how many points of the training loss a trajectory has
 
 
 class Interrupted(Exception):
@@ -69,16 +70,16 @@ class TrainingState:
     gradients: list[Amount] = field(default_factory=list)  # by player
     loss_sums: list[Measured] = field(default_factory=list)  # since the last point
     loss_steps: Count = 0
-    best: dict[str, Measured] | None = None  # figures of the weights that are kept
-    last: dict[str, Measured] | None = None  # of the last reading
+    best: dict[str, Measured] | None = None  # metrics of the weights that are kept
+    last: dict[str, Measured] | None = None  # of the last evaluation
     peak_bytes: Count = 0
 
 
 class Training:
-    """Everything a run holds while it is at work.
+    """Everything that a run holds while it trains.
 
-    Each rank has its own, with its own part of the data. The first judges the model and
-    writes things down; whatever decides how the run goes on, all ranks decide together.
+    Each rank has its own, with its own part of the data. The first rank evaluates the model and
+    writes the files; all ranks agree on whatever decides how the run continues.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Training:
 
         splits = load_splits(task)
         if config.data and identity(task) != config.data:
-            raise TaskError(f"task {task.name}: its data files have been changed meanwhile")
+            raise TaskError(f"task {task.name}: its data files have changed since it was planned")
         seeds.seed_everything(config.seed, seeds.MODEL)
         # Made on the CPU, so that the first weights are the same on every device.
         self.model = model_of(task, splits).to(device)
@@ -117,7 +118,7 @@ class Training:
         try:
             with method_errors():
                 self.trainers = [
-                    method.build(self._problem(player), dict(config.setting)) for player in players
+                    method.build(self._setup(player), dict(config.setting)) for player in players
                 ]
         except CannotTrain as error:
             self.cannot_start = "cannot", str(error)
@@ -126,14 +127,14 @@ class Training:
         self.cannot_start = next(filter(None, ranks.all_gather(self.cannot_start)), None)
         self.state = TrainingState(gradients=[0.0] * len(players), loss_sums=[0.0] * len(players))
         self.kept: dict[str, Tensor] = {}
-        # Ranks stop for each other no more often than they have to, and write nothing in between.
+        # Ranks wait for each other no more often than they must, and write nothing in between.
         self.sync_every = 1 if ranks.size == 1 else task.evaluate_every
         self.log_every = (
             max(1, config.steps // LOSS_POINTS) if ranks.size == 1 else task.evaluate_every
         )
         self.artifacts_at = {max(1, round(part * config.steps)) for part in task.artifacts_at}
 
-    def _problem(self, player: Player) -> TrainingSetup:
+    def _setup(self, player: Player) -> TrainingSetup:
         def supervised() -> tuple[Tensor, Tensor] | None:
             with task_errors(self.task, "supervised"):
                 pair = self.task.supervised(self.splits.train)
@@ -155,7 +156,7 @@ class Training:
             with task_errors(self.task, "sample_labels"):
                 labels = self.task.sample_labels(self.splits.train)
             if labels is None:
-                raise TaskError(f"task {self.task.name} has no labels to part its samples by")
+                raise TaskError(f"task {self.task.name} has no labels to divide its samples by")
         return BatchSampler(
             self.samples,
             self.task.batch_size,
@@ -166,22 +167,23 @@ class Training:
         )
 
     def _load_pretrained(self) -> None:
-        """Start from the weights of the stage before."""
-        before = self.config.after
-        if before is None:
+        """Start from the weights of the previous stage."""
+        previous = self.config.after
+        if previous is None:
             return
-        path, earlier = self.store.weights(before), self.store.read(before)
+        path, earlier = self.store.weights(previous), self.store.read(previous)
         if not path.exists():
             result = earlier.result if earlier else None
             how = f"{result.status}: {result.message}" if result else "left no weights"
-            self.cannot_start = "failed", f"{before.task}, the stage before, {how}"
+            self.cannot_start = "failed", f"{previous.task}, the previous stage, {how}"
             return
         try:
             weights = load_tensors(path, self.machine.device)
         except Exception as error:  # whatever a damaged file makes torch.load raise
-            aside = self.store.quarantine(path)
+            renamed = self.store.quarantine(path)
             raise StoreError(
-                f"{path}: damaged, now {aside.name}; the same command makes it anew"
+                f"{path} is damaged and was renamed to {renamed.name}; "
+                "run the same command to make it again"
             ) from error
         with task_errors(self.task, "load_pretrained"), torch.no_grad():
             self.task.load_pretrained(self.model, weights)
@@ -193,36 +195,36 @@ class Training:
         self.journal.close()
 
     def run(self) -> None:
-        """From the checkpoint, or the beginning, to the result."""
+        """Train from the checkpoint, or from the beginning, to the result."""
         with self.options.hold():
-            self._go()
+            self._run()
 
-    def _go(self) -> None:
+    def _run(self) -> None:
         resumed = not self.cannot_start and self._resume()
         if not resumed:
             facts = task_facts(self.task, self.splits)
             self.journal.begin(environment(self.machine.device), facts)
         try:
             self._end(*(self.cannot_start or self._train(resumed)))
-        except MethodError as error:  # the comparison goes on without it
+        except MethodError as error:  # a comparison continues without it
             self._end("failed", str(error))
 
     def _train(self, resumed: bool) -> tuple[RunStatus, str]:
-        """All steps that are left; how it ended."""
+        """Take the steps that are left, and return how the run ended."""
         if not resumed and not self.ranks.all(self._evaluate()):
-            return "diverged", "the score is not a number before the first step"
-        saved, trouble = time.monotonic(), ""
+            return "diverged", "the score is not finite before the first step"
+        saved, problem = time.monotonic(), ""
         while self.state.step < self.config.steps:
             if self._is_sync_step and self.ranks.any(self.options.should_stop()):
                 self._checkpoint()
                 raise Interrupted
             found = self._try_step()
-            trouble = trouble or found
+            problem = problem or found
             if not self._is_sync_step:
                 continue
-            trouble = next(filter(None, self.ranks.all_gather(trouble)), "")
-            if trouble:
-                return "diverged", trouble
+            problem = next(filter(None, self.ranks.all_gather(problem)), "")
+            if problem:
+                return "diverged", problem
             if not self.ranks.all(self._record()):
                 return "diverged", f"no finite score at step {self.state.step}"
             if self.ranks.from_first(time.monotonic() - saved >= self.options.checkpoint_seconds):
@@ -232,23 +234,23 @@ class Training:
 
     @property
     def _is_sync_step(self) -> bool:
-        """Whether this is a step at which the ranks stop for each other; alone every step is."""
+        """Whether ranks wait for each other at this step; every step of a single process is."""
         return self._is_due(self.sync_every)
 
     def _try_step(self) -> str:
-        """A step; what is wrong after it, if anything is."""
+        """Take a step, and return what is wrong after it, or nothing."""
         try:
             losses = self._step()
         except TaskError:
             if self.evaluator.weights_are_finite():
                 raise
-            return f"weights that are no numbers at step {self.state.step}"
+            return f"the weights are not finite at step {self.state.step}"
         self.options.on_step(self.state.step, losses[0])
         wrong = [loss for loss in losses if not math.isfinite(loss)]
         return f"the loss is {wrong[0]} at step {self.state.step}" if wrong else ""
 
     def _warning(self) -> str:
-        if self.state.last is None:  # a rank that judges nothing
+        if self.state.last is None:  # a rank that evaluates nothing
             return ""
         with task_errors(self.task, "warning"):
             warning = self.task.warning(self.state.last)
@@ -259,18 +261,18 @@ class Training:
         return warning
 
     def _step(self) -> list[float]:
-        """One step of every player; their losses."""
+        """Let every player take a step, and return their losses."""
         k = self.state.step = self.state.step + 1
         factor = SCHEDULES[self.config.schedule]((k - 1) / self.config.steps)
         device = self.machine.device
         synchronize(device)
         began = time.perf_counter()
-        indices, share = self.sampler.at_step(k)
-        if self.task.reduction == "sum" and share:  # of sums the ranks want the sum
-            share = float(self.ranks.size)
+        indices, loss_weight = self.sampler.at_step(k)
+        if self.task.reduction == "sum" and loss_weight:  # the mean over ranks is then the sum
+            loss_weight = float(self.ranks.size)
         self.model.train()
         losses = []
-        for number, (trainer, work) in enumerate(
+        for number, (trainer, step_batch) in enumerate(
             zip(self.trainers, self.step_batches, strict=True)
         ):
             seeds.seed_everything(self.config.seed, seeds.STEP, k, number, self.ranks.rank)
@@ -278,10 +280,10 @@ class Training:
                 batch = self.task.batch(self.splits.train, indices)
             if device != "cpu":
                 batch = to_device(batch, device)
-            work.begin(batch, len(indices), factor, share)
+            step_batch.begin(batch, len(indices), factor, loss_weight)
             with method_errors():
-                losses.append(trainer.step(work))
-            self.state.gradients[number] = work.gradients
+                losses.append(trainer.step(step_batch))
+            self.state.gradients[number] = step_batch.gradients
         with task_errors(self.task, "after_step"), torch.no_grad():
             self.task.after_step(self.model)
         synchronize(device)
@@ -295,7 +297,7 @@ class Training:
         """Write what is due after a step; false if there is no finite score."""
         state = self.state
         if self._is_due(self.log_every):
-            names = [work.player.name for work in self.step_batches]
+            names = [step_batch.player.name for step_batch in self.step_batches]
             means = self.ranks.mean([total / state.loss_steps for total in state.loss_sums])
             self.journal.write(
                 TrajectoryPoint(*self._progress(), losses=dict(zip(names, means, strict=True)))
@@ -305,9 +307,9 @@ class Training:
             return False
         if state.step in self.artifacts_at and self.ranks.is_first:
             with self.evaluator.evaluation_mode(self.trainers):
-                shown = self.evaluator.artifacts()
-            if shown:
-                files = self.journal.save_artifacts(state.step, shown)
+                artifacts = self.evaluator.artifacts()
+            if artifacts:
+                files = self.journal.save_artifacts(state.step, artifacts)
                 self.journal.write(TrajectoryPoint(*self._progress(), exhibits=files))
         return True
 
@@ -315,12 +317,15 @@ class Training:
         return self.state.step % every == 0 or self.state.step == self.config.steps
 
     def _progress(self) -> tuple[int, float, float]:
-        # Sixths and tenths of gradients do not add up to whole ones exactly.
+        # Fractions of gradients, such as sixths, do not add up to whole ones exactly.
         gradients = round(sum(self.state.gradients), 6)
         return self.state.step, round(self.state.seconds, 6), gradients
 
     def _evaluate(self) -> bool:
-        """Read the validation split and keep the weights if they are the best so far."""
+        """Evaluate on the validation split, and keep the weights if they are the best so far.
+
+        False if the score is not finite.
+        """
         if not self.ranks.is_first:
             return True
         if not self.evaluator.weights_are_finite():
@@ -352,8 +357,8 @@ class Training:
             "trainers": trainers,
             "kept": self.kept,
         }
-        # That of the first rank makes it valid: it is written when those of all others are there,
-        # and theirs from before are kept until it is.
+        # The first rank's file makes a checkpoint valid: it is written after those of all others,
+        # and their previous ones are kept until it is.
         if not self.ranks.is_first:
             self.journal.checkpoint(content)
         self.ranks.barrier()
@@ -363,7 +368,7 @@ class Training:
         self.journal.prune(self.state.step)
 
     def _resume(self) -> bool:
-        """Go back to the checkpoint, if there is one: all ranks to the same, or none to any."""
+        """Load the checkpoint, if there is one: all ranks the same one, or none of them any."""
         resumed, bad = False, None
         try:
             resumed = self.ranks.is_first and self.journal.resume(self._restore)
@@ -386,20 +391,20 @@ class Training:
             raise ValueError(f"step {self.state.step} of {self.config.steps}")
         if len(self.state.loss_sums) != len(self.step_batches):
             raise ValueError("the state is of other players")
-        if self.ranks.is_first:  # whatever the run ends with has to fit as well
+        if self.ranks.is_first:  # the weights that the run may end with must fit as well
             self.model.load_state_dict(self.kept)
         self.model.load_state_dict(saved["model"])
         for trainer, trainer_state in zip(self.trainers, saved["trainers"], strict=True):
             with method_errors():
                 trainer.load_state_dict(trainer_state)
-        for work, gradients in zip(self.step_batches, self.state.gradients, strict=True):
-            work.gradients = gradients
+        for step_batch, gradients in zip(self.step_batches, self.state.gradients, strict=True):
+            step_batch.gradients = gradients
 
     def _end(self, status: RunStatus, message: str = "") -> None:
-        """Read the test split if that is due, and write the result."""
+        """Evaluate on the test split if the run asks for it, and write the result."""
         if not self.ranks.is_first:
             return self.journal.prune(None)
-        state, metrics, held = self.state, None, None
+        state, metrics, state_bytes = self.state, None, None
         weights = digest(self.model.state_dict())
         if status == "finished":
             self.model.load_state_dict(self.kept)
@@ -410,9 +415,9 @@ class Training:
                     status, message = "diverged", "no finite score on the test split"
             if self.options.keep_weights:
                 save_tensors(self.store.weights(self.config), self.kept)
-        if status != "failed":  # a method that has may do so again
+        if status != "failed":  # a method that failed may fail again
             with method_errors():
-                held = sum(tensor_bytes(trainer.state_dict()) for trainer in self.trainers)
+                state_bytes = sum(tensor_bytes(trainer.state_dict()) for trainer in self.trainers)
         step, seconds, gradients = self._progress()
         self.journal.end(
             RunResult(
@@ -427,6 +432,6 @@ class Training:
                 weights=weights,
                 kept=digest(self.kept),
                 peak_bytes=max(state.peak_bytes, self._peak_memory()) or None,
-                state_bytes=held,
+                state_bytes=state_bytes,
             )
         )

@@ -1,4 +1,4 @@
-"""Runs side by side: processes that each do one run at a time, with a fixed number of threads."""
+"""Run several runs at once: worker processes that each do one run at a time."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from badm.processes.signals import (
     stop_requested,
 )
 
-REPORT_SECONDS = 0.1  # between two words of a worker on how far it is
+REPORT_SECONDS = 0.1  # between two progress reports of a worker
 SHUTDOWN_SECONDS = 15.0  # for workers to write their checkpoints when asked to stop
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be done, and by what source its task is found."""
+    """A run to do, and the source that its task is found by."""
 
     source: str
     scale: Scale
@@ -53,14 +53,14 @@ class RunProgress:
 
 @dataclass(frozen=True)
 class RunFinished:
-    """The run has ended and is in the store."""
+    """The run has ended and its file is in the store."""
 
     job: Job
 
 
 @dataclass(frozen=True)
 class WorkerDied:
-    """The process of a run or one of its ranks has died; started again, the run goes on."""
+    """The process of a run or one of its ranks has died; if started again, the run resumes."""
 
     job: Job
     reason: str
@@ -68,7 +68,7 @@ class WorkerDied:
 
 @dataclass(frozen=True)
 class RunBroken:
-    """The run cannot go on, nor can others like it: an error of the task or of the store."""
+    """The run cannot continue, nor can others like it: an error of the task or of the store."""
 
     job: Job
     error: Exception
@@ -78,7 +78,7 @@ WorkerEvent = RunProgress | RunFinished | WorkerDied | RunBroken
 
 
 class Workers:
-    """A fixed number of processes. To be used in a ``with`` block, which ends them."""
+    """A fixed number of worker processes. Use it in a ``with`` block, which ends them."""
 
     def __init__(
         self,
@@ -88,13 +88,13 @@ class Workers:
         machine: Machine | None = None,
         options: RunOptions | None = None,
     ) -> None:
-        """Start no more than ``count`` processes, each with what ``machine`` states.
+        """Prepare for up to ``count`` processes, each with the threads and device of ``machine``.
 
-        The callbacks of ``options`` are not used: :meth:`events` says how far the runs are, and
-        :meth:`stop` stops them.
+        The callbacks of ``options`` are not used: :meth:`events` reports progress, and :meth:`stop`
+        stops the runs.
         """
         self.context = multiprocessing.get_context("spawn")
-        # Not an Event: that has a lock, which a worker that is killed may hold for ever.
+        # Not an Event: that has a lock, which a killed worker may hold forever.
         self.stopping = self.context.RawValue("b", 0)
         folder = str(store.anchored().folder)
         self.arguments = (
@@ -117,7 +117,7 @@ class Workers:
 
     @property
     def free(self) -> int:
-        """How many jobs could be started now."""
+        """How many more jobs can be started now."""
         return self.count - len(self.busy)
 
     def start(self, job: Job) -> None:
@@ -126,7 +126,7 @@ class Workers:
             try:
                 worker.pipe.send(job)
                 break
-            except OSError:  # it was killed while it had nothing to do
+            except OSError:  # it was killed while it was idle
                 worker.end()
         else:
             worker = _Worker(self.context, self.arguments)
@@ -134,14 +134,14 @@ class Workers:
         self.busy[worker.pipe] = worker, job
 
     def events(self, seconds: float) -> list[WorkerEvent]:
-        """What happened, or nothing if nothing did for so many seconds."""
+        """Wait up to ``seconds`` for something to happen, and return what did."""
         events: list[WorkerEvent] = []
         for pipe in wait(list(self.busy), seconds):
             assert isinstance(pipe, Connection)
             worker, job = self.busy[pipe]
             try:
                 kind, content = pipe.recv()
-            except (EOFError, OSError):  # at the end of a word, or in the middle of one
+            except (EOFError, OSError):  # between two messages, or in the middle of one
                 del self.busy[pipe]
                 events.append(WorkerDied(job, worker.end()))
                 continue
@@ -154,7 +154,7 @@ class Workers:
         return events
 
     def stop(self) -> None:
-        """Let every run write a checkpoint, then end the processes; after Ctrl-C end them now."""
+        """Let every run write a checkpoint, then end the processes; at once after a Ctrl-C."""
         self.stopping.value = 1
         deadline = time.monotonic() + SHUTDOWN_SECONDS
         try:
@@ -176,7 +176,7 @@ def _event_of(job: Job, kind: str, content: Any) -> WorkerEvent:
 
 
 class _Worker:
-    """A process and the pipe to it."""
+    """A worker process and the pipe to it."""
 
     def __init__(self, context: Any, arguments: tuple[Any, ...]) -> None:
         self.pipe, theirs = context.Pipe()
@@ -188,7 +188,7 @@ class _Worker:
         theirs.close()  # so that the pipe ends with the process
 
     def end(self) -> str:
-        """End the process; how it ended."""
+        """End the process, and return how it ended."""
         self.pipe.close()
         self.process.join(timeout=2)
         if self.process.is_alive():
@@ -218,16 +218,16 @@ def _worker_main(
     options: RunOptions,
     stopping: Any,
 ) -> None:
-    """The life of a worker: a job, a run, a word; until the pipe is closed."""
+    """Receive jobs, run them and report, until the pipe is closed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     exit_with_parent(parent.pid)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the parent that decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C does
     leave_to_the_parent()
     try:
         with handle_signals([signal.SIGTERM]):
             _do_jobs(pipe, folder, machine, options, stopping)
-    except Stopped:  # with a checkpoint, if there was a run: now the signal may do what it does
+    except Stopped:  # with a checkpoint, if there was a run: now let the signal end the process
         signal.raise_signal(signal.SIGTERM)
 
 
@@ -272,13 +272,13 @@ def _job_runner(
             yield
 
     def do(job: Job, pipe: Connection[Any, Any]) -> tuple[str, Any]:
-        told = 0.0
+        reported = 0.0
 
-        def watch(step: int, loss: float) -> None:
-            nonlocal told
-            if time.monotonic() - told >= REPORT_SECONDS:
-                told = time.monotonic()
-                with suppress(OSError):  # the parent has gone, and this process will be
+        def on_step(step: int, loss: float) -> None:
+            nonlocal reported
+            if time.monotonic() - reported >= REPORT_SECONDS:
+                reported = time.monotonic()
+                with suppress(OSError):  # the parent has gone, and this process will go too
                     pipe.send(("progress", (step, loss)))
 
         where = job.source, job.scale
@@ -289,14 +289,14 @@ def _job_runner(
             own = replace(
                 options,
                 keep_weights=options.keep_weights or job.keep_weights,
-                on_step=watch,
+                on_step=on_step,
                 should_stop=stop,
                 hold=hold,
             )
             method = methods.find(job.config.method)
             run_or_launch(found[where], job.config, method, store, own, machine)
         except Interrupted:
-            if stop_requested():  # it is this process that is to end
+            if stop_requested():  # this very process was asked to end
                 raise Stopped from None
             return "interrupted", Interrupted()
         except RankLostError as error:
@@ -309,8 +309,8 @@ def _job_runner(
 
 
 def _broken_message(error: BaseException) -> tuple[str, Exception]:
-    """Without its frames, which do not travel."""
+    """An error as a message: without its frames, which cannot be sent."""
     if isinstance(error, (TaskError, StoreError)):
         return "broken", type(error)(str(error))
-    told = "".join(traceback.format_exception(error))
-    return "broken", RuntimeError(f"a fault of badm itself:\n{told}")
+    text = "".join(traceback.format_exception(error))
+    return "broken", RuntimeError(f"this is a bug in badm:\n{text}")
