@@ -143,3 +143,12 @@ def test_rows_older_than_their_method_are_marked(method: str, changed: str) -> N
                 text = file.with_suffix(".md").read_text(encoding="utf-8")
                 (mark,) = re.findall(r"^\*\*Older than the code:\*\* (.*)$", text, re.M)
                 assert method in mark, file.name
+
+
+def test_no_test_sleeps_but_in_the_helper_that_waits() -> None:
+    """A test that sleeps is slow on a quick machine and fails on a slow one."""
+    waiting = ROOT / "tests" / "helpers" / "waiting.py"
+    sleeps = re.compile(r"\bsleep\(")
+    assert sleeps.search(waiting.read_text())
+    others = [path for path in (ROOT / "tests").rglob("*.py") if path != waiting]
+    assert [str(path) for path in others if sleeps.search(path.read_text())] == []

@@ -8,9 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from badm.bench import methods
 from badm.bench.method import CannotTrain, Method, Setting, Trainer, TrainingSetup
 from badm.bench.records.plans import TUNING_SEED
 from tests.helpers import QUICK_TASKS
+from tests.helpers.waiting import wait_for
 
 QUICK = f"{QUICK_TASKS}:quick"
 COMPARED = ("compare", QUICK, "--methods", "sgd,adam", "--trials", "3", "--seeds", "2")
@@ -75,13 +74,6 @@ class Started:
 
     def workers_are_gone(self) -> bool:
         return all(not Path(f"/proc/{pid}").exists() for pid, *_ in self.said("model"))
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
 
 
 def without_times(value: Any) -> Any:
@@ -141,10 +133,9 @@ def test_ctrl_c_again_does_not_wait_for_runs(tmp_path: Path) -> None:
     def impatient() -> bool:
         if stuck.process.poll() is None:
             stuck.signalled(signal.SIGINT)
-            time.sleep(0.2)
         return stuck.process.poll() is not None
 
-    wait_for(impatient)
+    wait_for(impatient, every=0.2)
     code, _, err = stuck.ended()
     assert code == 130
     assert "Traceback" not in err

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio  # noqa: F401 - for snippets
 import ctypes  # noqa: F401
+import gc
 import hashlib  # noqa: F401
 import os
 import re  # noqa: F401
 import signal  # noqa: F401
 import subprocess  # noqa: F401
 import sys  # noqa: F401
-import time
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +27,34 @@ from torch import Tensor, nn
 from badm.bench import Player, Score, Splits, Task
 from badm.processes import signals
 
-PATIENCE_SECONDS = 300.0
-
 
 def say(*words: object) -> None:
     with open(os.environ["UNRULY_LOG"], "a") as log:
         log.write(f"{os.getpid()} {' '.join(map(str, words))}\n")
 
 
+def wait_for(condition: Callable[[], object]) -> None:
+    # Not imported above: what is imported with a task is part of its version.
+    from tests.helpers import waiting
+
+    waiting.wait_for(condition)
+
+
 def wait(place: str) -> None:
     say(place)
-    end = time.monotonic() + PATIENCE_SECONDS
-    while Path(os.environ["UNRULY_GATE"]).exists() and time.monotonic() < end:
-        time.sleep(0.01)
+    wait_for(lambda: not Path(os.environ["UNRULY_GATE"]).exists())
 
 
-def wait_for_a_signal(place: str) -> None:
+def wait_until_asked_to_stop(place: str) -> None:
+    """By a signal, or by the process that has started this one."""
     say(place)
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not signals.stop_requested() and time.monotonic() < end:
-        time.sleep(0.01)
+    requests = [one for one in gc.get_objects() if type(one) is signals.StopRequest]
+    wait_for(lambda: signals.stop_requested() or any(one.requested() for one in requests))
+
+
+def hang() -> None:
+    """For ever, and whatever signals come."""
+    threading.Event().wait()
 
 
 def at(place: str, step: int = 0) -> None:

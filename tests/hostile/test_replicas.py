@@ -6,7 +6,6 @@ import os
 import pickle
 import signal
 import socket
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import nn
 from badm.distributed.consensus import Consensus
 from badm.distributed.ranks import RankGroup, RankLostError
 from tests.helpers.ranks import on_ranks
+from tests.helpers.waiting import wait_for
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
@@ -113,9 +113,7 @@ def come_late_and_consult() -> str:
     rank_group = RankGroup(timeout=TIMEOUT)
     assert rank_group.all_gather(rank(), "a consultation") == [0, 1, 2]
     if rank() == 1:
-        waiting = time.monotonic() + 300
-        while not rank_group._heartbeat.alarm_raised() and time.monotonic() < waiting:
-            time.sleep(0.1)
+        wait_for(rank_group._heartbeat.alarm_raised)
     return lost(lambda: rank_group.all_gather(rank(), "the second consultation"))
 
 

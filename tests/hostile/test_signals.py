@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -30,6 +29,7 @@ from badm.bench.method import (
 from badm.bench.records.runs import Run, RunStore
 from badm.processes import signals
 from tests.helpers import UNRULY_TASK
+from tests.helpers.waiting import wait_for
 
 PLACES = (
     *("data", "model", "players", "samples", "batch", "loss", "evaluate"),
@@ -297,8 +297,7 @@ def test_a_task_does_not_eat_stdin(
 
 
 def send(number: int = signal.SIGINT) -> None:
-    os.kill(os.getpid(), number)
-    time.sleep(0)  # lets the handler run
+    signal.raise_signal(number)  # in this thread, and its handler runs before the next line
 
 
 @pytest.fixture
@@ -439,10 +438,9 @@ class Process:
 
         def ended() -> bool:
             self.send(number)
-            time.sleep(0.1)
             return self.process.poll() is not None
 
-        wait_for(ended)
+        wait_for(ended, every=0.1)
 
     def ended(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=DEADLINE_SECONDS)
@@ -459,13 +457,6 @@ class Process:
 
     def wait_until_all_are_gone(self) -> None:
         wait_for(lambda: not self.left())
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -493,8 +484,11 @@ def test_signals_end_a_process_whose_main_thread_is_in_c_code(
     assert stuck.ended()[0] == 128 + number
 
 
-HANG = "time.sleep(10**6)"
-CHILD = {"in a loop": f"import time; {HANG}", "in C code": IN_C, "alone": IN_C_ALONE}
+CHILD = {
+    "waiting": "import threading; threading.Event().wait()",
+    "in C code": IN_C,
+    "alone": IN_C_ALONE,
+}
 
 
 @linux
@@ -551,7 +545,7 @@ RUN = ("--method", "sgd", "--checkpoint", "1000")
 REPLICAS = ("--method", "sgd", "--replicas", "average", "--set", "ranks=2", "--set", "every=2")
 COMPARE = ("--methods", "sgd,adam", "--trials", "1", "--seeds", "1", "--jobs", "2", "--steps", "99")
 AT_STEP_3 = "step == 3 and wait('loss')"
-UNTIL_A_SIGNAL = "step == 3 and wait_for_a_signal('loss')"
+UNTIL_ASKED_TO_STOP = "step == 3 and wait_until_asked_to_stop('loss')"
 STOPPING = (
     "badm: stopping after this step and saving a checkpoint; press Ctrl-C again to stop now\n"
 )
@@ -600,8 +594,9 @@ def test_a_signal_after_a_command_has_ended_does_not_change_its_exit_code(
 ) -> None:
     """While Python takes everything down, which after torch takes a second."""
     code = (
-        "import atexit, os, time\nfrom badm.processes import signals\n"
-        f"def late():\n {SAY}\n while os.path.exists(os.environ['UNRULY_GATE']): time.sleep(0.01)\n"
+        "import atexit, os\nfrom badm.processes import signals\n"
+        "from tests.helpers.waiting import wait_for\n"
+        f"def late():\n {SAY}\n wait_for(lambda: not os.path.exists(os.environ['UNRULY_GATE']))\n"
         "atexit.register(late)\nwith signals.handle_signals(announce=True): pass"
     )
     ended = Process(tmp_path, "-c", code)
@@ -633,7 +628,7 @@ def test_a_signal_while_a_task_has_not_begun_to_train_ends_the_run(
 def test_the_first_signal_finishes_the_step_and_writes_a_checkpoint(
     tmp_path: Path, undisturbed: Callable[..., dict[str, str]], number: signal.Signals
 ) -> None:
-    started = Command(tmp_path, "run", *RUN, loss=UNTIL_A_SIGNAL)
+    started = Command(tmp_path, "run", *RUN, loss=UNTIL_ASKED_TO_STOP)
     started.wait_until_said("loss")
     started.send(number)
     code, out, err = started.ended()
@@ -694,7 +689,7 @@ def test_replicas_write_a_checkpoint_when_a_signal_comes(
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["the command", "torchrun"])
 def test_ranks_do_not_outlive_who_has_started_them(tmp_path: Path, where: str) -> None:
-    started = Command(tmp_path, "run", *REPLICAS, loss=f"step == 3 and (say('loss'), {HANG})")
+    started = Command(tmp_path, "run", *REPLICAS, loss="step == 3 and (say('loss'), hang())")
     rank, _ = started.wait_until_said("loss", times=2)
     torchrun = int(Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1])
     assert torchrun != started.process.pid
@@ -733,7 +728,7 @@ def test_torchrun_passes_a_signal_on_and_ranks_write_a_checkpoint(
 ) -> None:
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "badm")
     given = ("run", UNRULY_TASK, "--runs", tmp_path / "runs", *REPLICAS)
-    started = Process(tmp_path, *torchrun, *given, loss=UNTIL_A_SIGNAL)
+    started = Process(tmp_path, *torchrun, *given, loss=UNTIL_ASKED_TO_STOP)
     started.wait_until_said("loss", times=2)
     started.send(signal.SIGTERM)
     assert started.ended()[0] != 0
@@ -748,11 +743,9 @@ def test_torchrun_passes_a_signal_on_and_ranks_write_a_checkpoint(
 def test_workers_write_checkpoints_when_a_signal_comes(
     tmp_path: Path, undisturbed: Callable[..., dict[str, str]]
 ) -> None:
-    slow = f"{AT_STEP_3}; step > 3 and time.sleep(0.1)"
-    started = Command(tmp_path, "compare", *COMPARE, loss=slow)
+    started = Command(tmp_path, "compare", *COMPARE, loss=UNTIL_ASKED_TO_STOP)
     started.wait_until_said("loss", times=2)
     started.send(signal.SIGTERM)
-    started.gate.unlink()
     code, out, err = started.ended()
     assert (code, out) == (143, "")
     assert err == f"{RESUME}\n"
@@ -788,7 +781,7 @@ def test_a_worker_that_is_ended_alone_goes_on_from_its_checkpoint(
     tmp_path: Path, undisturbed: Callable[..., dict[str, str]]
 ) -> None:
     once = f"step == 3 and 'loss' not in open({str(tmp_path / 'log')!r}).read()"
-    waits = f"say('step'); {once} and wait_for_a_signal('loss')"
+    waits = f"say('step'); {once} and wait_until_asked_to_stop('loss')"
     started = Command(tmp_path, "compare", *COMPARE, "--jobs", "1", loss=waits)
     (worker,) = started.wait_until_said("loss")
     os.kill(worker, signal.SIGTERM)

@@ -25,6 +25,7 @@ from badm.bench.errors import ProtocolError, StoreError
 from badm.bench.method import Range
 from tests.helpers import MACHINE, QUICK_TASKS, ROOT
 from tests.helpers.postgresql import PASSWORD, USER, Server
+from tests.helpers.waiting import wait_for
 
 README = ROOT / "README.md"
 SPACE = {"lr": Range(1e-4, 1e-1)}
@@ -65,11 +66,8 @@ class Machine:
         return self.words.read_text() if self.words.exists() else ""
 
     def wait_until(self, condition: Callable[[], object]) -> None:
-        end = time.monotonic() + DEADLINE_SECONDS
-        while not condition():
-            assert self.process.poll() is None, self.said()
-            assert time.monotonic() < end, self.said()
-            time.sleep(0.02)
+        wait_for(lambda: condition() or self.process.poll() is not None)
+        assert condition(), self.said()
 
     def lose(self) -> None:
         os.killpg(self.process.pid, signal.SIGKILL)

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -243,8 +244,12 @@ def kills(driver: Driver) -> dict[str, Any]:
 def attempt(driver: Driver, runs: Path, how: Moment | float | None) -> int:
     pid = driver.start(runs, how if isinstance(how, tuple) else None)
     if isinstance(how, float):
-        time.sleep(how)
-        os.kill(pid, signal.SIGKILL)
+        timer = threading.Timer(how, os.kill, (pid, signal.SIGKILL))
+        timer.start()
+        code = ended(pid)
+        timer.cancel()
+        timer.join()  # before the next fork
+        return code
     return ended(pid)
 
 
@@ -256,11 +261,12 @@ def together(driver: Driver) -> dict[str, Any]:
 
 
 def taken_over(driver: Driver) -> dict[str, Any]:
+    from tests.helpers.waiting import wait_for
+
     driver.whole()
     runs = driver.folder / "taken over"
     first = driver.start(runs, ("renamed to .checkpoint", 8))
-    while not started_at(runs):  # so that it is this one that holds the run
-        time.sleep(0.001)
+    wait_for(lambda: started_at(runs), every=0.001)  # so that it is this one that holds the run
     codes = [ended(pid) for pid in (first, driver.start(runs))]
     return outcome(driver, runs, codes)
 

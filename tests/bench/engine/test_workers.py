@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -24,18 +21,10 @@ from badm.bench.engine.workers import (
 from badm.bench.errors import TaskError
 from badm.bench.records.runs import RunResult, RunStore
 from tests.helpers import QUICK_TASKS
+from tests.helpers.waiting import wait_for
 
 DEADLINE_SECONDS = 60.0
 pytestmark = pytest.mark.slow
-Found = TypeVar("Found")
-
-
-def until(look: Callable[[], Found | None]) -> Found:
-    """What ``look`` gives as soon as it gives something."""
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not (found := look()):
-        assert time.monotonic() < end, "waited too long"
-    return found
 
 
 def ended(pool: Workers) -> WorkerEvent:
@@ -43,7 +32,7 @@ def ended(pool: Workers) -> WorkerEvent:
         events = [one for one in pool.events(0.1) if not isinstance(one, RunProgress)]
         return events[0] if events else None
 
-    return until(look)
+    return wait_for(look)
 
 
 def job(name: str = "quick", seed: int = 0, source: Path = QUICK_TASKS) -> Job:
@@ -79,7 +68,7 @@ def test_runs_survive_the_death_of_their_process_and_of_idle_ones(
     store, one, two = RunStore(tmp_path / "runs"), job(), job(seed=1)
     with Workers(1, store) as pool:
         pool.start(one)
-        until(lambda: at_the_gate(gate))
+        wait_for(lambda: at_the_gate(gate))
         assert pool.free == 0
         ((worker, _),) = pool.busy.values()
         worker.process.kill()
@@ -103,7 +92,7 @@ def test_stopping_writes_a_checkpoint_and_the_run_goes_on_from_it(
     store, one = RunStore(tmp_path / "runs"), job()
     with Workers(1, store) as pool:
         pool.start(one)
-        until(lambda: at_the_gate(gate))
+        wait_for(lambda: at_the_gate(gate))
         pool.stopping.value = 1
         gate.unlink()
     assert store.checkpoint(one.config).exists()
@@ -123,7 +112,7 @@ def test_a_process_that_does_not_stop_is_ended(
     monkeypatch.setattr(workers, "SHUTDOWN_SECONDS", 0.0)
     with Workers(1, RunStore(tmp_path / "runs")) as pool:
         pool.start(job())
-        until(lambda: at_the_gate(gate))
+        wait_for(lambda: at_the_gate(gate))
         ((worker, _),) = pool.busy.values()
     assert not worker.process.is_alive()
 
