@@ -332,7 +332,7 @@ def test_diverging_is_a_result_and_cannot_train_a_sentence(
     [("compare", QUICK), ("run", QUICK, "-m", "sgd"), ("tune", QUICK, "-m", "sgd")],
     ids=lambda arguments: arguments[0],
 )
-def test_a_folder_that_cannot_be_written_is_told_before_any_work(
+def test_a_folder_that_cannot_be_written_is_reported_before_any_work(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     (tmp_path / "file").touch()
@@ -343,7 +343,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_any_work(
 
 
 @pytest.mark.parametrize("name", ["taken.html", "file"])
-def test_an_output_that_cannot_be_written_is_told_before_any_work(
+def test_an_output_that_cannot_be_written_is_reported_before_any_work(
     tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "taken.html").mkdir()

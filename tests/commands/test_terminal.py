@@ -52,7 +52,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, bytes, 
     return run
 
 
-def test_remarks_and_paths_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_and_paths_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     made = replace(comparison(tasks=1, methods=3), notes=[MARKUP], summary=[MARKUP])
     show(Report(made), [Path("runs[old].md")], as_json=False, quiet=False)
     out = capsys.readouterr().out

@@ -140,7 +140,7 @@ def comparison(
                 for i, name in enumerate(names)
             },
         ),
-        artifacts=[artifact for one in made for artifact in one.exhibits],
+        artifacts=[artifact for one in made for artifact in one.artifacts],
         environment={
             "python": "3.11.9",
             "torch": "2.13.0+cpu",
@@ -178,7 +178,7 @@ class _Made:
         self.rows: list[ResultRow] = []
         self.curves: list[Curve] = []
         self.tried: list[Trial] = []
-        self.exhibits: list[Artifact] = []
+        self.artifacts: list[Artifact] = []
         for number, (name, family, speed, quality) in enumerate(METHODS[:methods]):
             if family == "layer-wise":
                 self.rows.append(
@@ -224,7 +224,7 @@ class _Made:
         self.rows.append(ResultRow(**row))
         if task.name != "mlm-pretrain":
             self._search(name, lr, quality)
-        self._exhibit(number, name)
+        self._artifact(number, name)
 
     def _curve(self, name: str, seed: int, speed: float, quality: float, diverges: bool) -> Curve:
         task = self.task
@@ -298,17 +298,17 @@ class _Made:
                 )
             )
 
-    def _exhibit(self, number: int, name: str) -> None:
+    def _artifact(self, number: int, name: str) -> None:
         task = self.task
         if task.name.startswith("cgan"):
             for step in (task.steps // 2, task.steps):
                 picture = _picture(number, step == task.steps)
-                self.exhibits.append(
+                self.artifacts.append(
                     Artifact(task.name, name, 0, step, "Digits drawn", picture=picture)
                 )
         if task.name.startswith("mlm"):
             text = f"I have watched this [mask] and it was awesome\n{name}: movie, film, one"
-            self.exhibits.append(
+            self.artifacts.append(
                 Artifact(task.name, name, 0, task.steps, "A filled blank", text=text + HOSTILE[:40])
             )
 

@@ -153,7 +153,7 @@ def of_weights(module: nn.Module) -> list[float]:
 
 
 def fingerprint(method: Method, setting: dict[str, Any], noise: float = 0.0) -> list[float]:
-    """Losses on the way, and the weights at the end, as they are trained and as they are judged."""
+    """Losses on the way, and the weights at the end, as trained and as evaluated."""
     if method.family == "replicas":
         return _of_replicas()[method.name]
     if method.family == "layer-wise":

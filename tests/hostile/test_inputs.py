@@ -301,7 +301,9 @@ LOOP = TASK.replace(STATED, f'{STATED}    after = "two"\n') + TASK[
     ],
     ids=range(59),
 )
-def test_a_faulty_task_is_told_before_training(here: Path, old: str, new: str, words: str) -> None:
+def test_an_error_in_a_task_is_reported_before_training(
+    here: Path, old: str, new: str, words: str
+) -> None:
     assert old in TASK
     (here / "one.py").write_text(TASK.replace(old, new))
     result = badm(*RUN)
@@ -338,7 +340,7 @@ TEXTS = ["made [/b]", "[red]", "\\[", ":bug:", "σ \U0001f388", "\udcff", "\ud80
 
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)
 def test_any_text_of_a_task_is_kept_as_it_is(here: Path, text: str) -> None:
-    """In its description, notes, remarks and artifacts, but for halves of characters."""
+    """In its description, notes, warnings and artifacts, but for halves of characters."""
     source = TASK.replace(STATED, f"{STATED}    description = {text!a}\n")
     source = source.replace(SPLITS, f"{SPLITS[:-1]}, notes=({text!a},))")
     source += f"\n    def warning(self, figures): return {text!a}\n"

@@ -98,7 +98,7 @@ WAYS: dict[str, dict[str, str]] = {
         "box/inner/deep.py": "from ..part import SIZE",
         "box/part.py": "SIZE = @",
     },
-    "a neighbour's neighbour": {
+    "a local module of a local module": {
         "my_task.py": "from near import SIZE\n",
         "near.py": "import far\nSIZE = far.SIZE",
         "far.py": "SIZE = @",
@@ -153,7 +153,7 @@ def put(folder: Path, way: dict[str, str], number: int) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
-def test_a_changed_neighbour_is_another_version_and_its_change_is_seen(
+def test_a_changed_local_module_is_another_version_and_its_change_is_seen(
     tmp_path: Path, way: dict[str, str]
 ) -> None:
     path = put(tmp_path, way, 3)
@@ -183,7 +183,7 @@ def test_bytecode_of_another_version_is_not_taken(tmp_path: Path) -> None:
     assert find(path).task.steps == 3
 
 
-def test_a_linked_neighbour_counts_by_what_it_holds(tmp_path: Path) -> None:
+def test_a_linked_local_module_counts_by_what_it_holds(tmp_path: Path) -> None:
     path = written(tmp_path, {"my_task.py": WAYS["from"]["my_task.py"] + TASK})
     target = tmp_path / "elsewhere" / "target.py"
     target.parent.mkdir()
@@ -210,7 +210,7 @@ def test_what_a_run_imports_later_is_of_the_version_it_is_filed_under(tmp_path: 
     assert find(path).version != found.version
 
 
-def test_neighbours_of_the_same_name_in_two_folders_are_kept_apart(tmp_path: Path) -> None:
+def test_local_modules_of_the_same_name_in_two_folders_are_kept_apart(tmp_path: Path) -> None:
     found = []
     for number in (3, 4):
         folder = tmp_path / str(number)
@@ -275,7 +275,7 @@ def test_what_a_task_does_not_import_is_not_part_of_it(tmp_path: Path, name: str
         ("(" * 5_000, "cannot be imported"),
     ],
 )
-def test_a_neighbour_that_cannot_be_imported_is_an_error_of_the_task(
+def test_a_local_module_that_cannot_be_imported_is_an_error_of_the_task(
     tmp_path: Path, text: str, words: str
 ) -> None:
     path = written(tmp_path, {"my_task.py": WAYS["from"]["my_task.py"] + TASK, "side.py": text})
@@ -798,7 +798,7 @@ DIRTY: dict[str, tuple[Callable[[Path], object], bool]] = {
 
 
 @pytest.mark.parametrize(("change", "marked"), DIRTY.values(), ids=DIRTY.keys())
-def test_the_commit_is_told_with_a_mark_where_the_source_is_another(
+def test_the_commit_is_recorded_with_a_mark_where_the_source_is_another(
     checkout: Path,
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[Path], object],
@@ -829,14 +829,14 @@ BROKEN: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", BROKEN.values(), ids=BROKEN.keys())
-def test_where_there_is_no_commit_none_is_told(
+def test_where_there_is_no_commit_none_is_recorded(
     checkout: Path, change: Callable[[Path], object]
 ) -> None:
     change(checkout)
     assert commit_of(checkout / "src" / "pack") is None
 
 
-def test_without_git_no_commit_is_told(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_git_no_commit_is_recorded(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(checkout))
     assert commit_of(checkout / "src" / "pack") is None
 

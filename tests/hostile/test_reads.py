@@ -323,7 +323,7 @@ def test_numbers_too_large_for_a_figure_are_left_out_of_it(
     assert drawn.name == f"toy-{kind}.svg"
 
 
-# Exhibits
+# Artifacts
 
 
 def shown_as(store: RunStore, name: str) -> None:
@@ -372,7 +372,7 @@ def a_socket(path: Path) -> None:
         os.chdir(here)
 
 
-EXHIBITS: dict[str, tuple[str, Callable[[Path, Path], Any], str]] = {
+ARTIFACTS: dict[str, tuple[str, Callable[[Path, Path], Any], str]] = {
     "above": ("../../../secret.txt", nothing, "is outside of"),
     "above a folder that is not there": ("x/../../../../secret.txt", nothing, "cannot be read"),
     "in a folder": ("within/x.txt", in_a_folder, "is outside of"),
@@ -402,8 +402,8 @@ EXHIBITS: dict[str, tuple[str, Callable[[Path, Path], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "make", "said"), EXHIBITS.values(), ids=list(EXHIBITS))
-def test_an_exhibit_that_is_none_of_the_runs_own_is_named_and_left_out(
+@pytest.mark.parametrize(("name", "make", "said"), ARTIFACTS.values(), ids=list(ARTIFACTS))
+def test_an_artifact_that_is_none_of_the_runs_own_is_named_and_left_out(
     store: RunStore, tmp_path: Path, name: str, make: Callable[[Path, Path], Any], said: str
 ) -> None:
     make(store.artifacts(config("adam")), tmp_path)
@@ -420,7 +420,7 @@ def test_an_exhibit_that_is_none_of_the_runs_own_is_named_and_left_out(
     assert statuses(made) == {"sgd": "finished", "adam": "finished"}
 
 
-def test_runs_in_a_folder_that_is_a_link_show_their_exhibits(
+def test_runs_in_a_folder_that_is_a_link_show_their_artifacts(
     store: RunStore, tmp_path: Path
 ) -> None:
     (store.folder / "toy").rename(tmp_path / "large disk")
@@ -430,7 +430,7 @@ def test_runs_in_a_folder_that_is_a_link_show_their_exhibits(
     assert (len(made.artifacts), made.notes) == (4, [])
 
 
-def test_exhibits_in_all_have_an_end(
+def test_artifacts_in_all_have_an_end(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that is shown a million times would fill the memory."""
@@ -592,7 +592,7 @@ def test_a_task_that_gives_what_no_file_can_hold_ends_a_run_with_its_name(
         ({"notes": (1,)}, r"notes of its data must be strings, got \(1,\)"),
     ],
 )
-def test_facts_of_data_that_no_run_file_may_have_are_told_before_any_work(
+def test_facts_of_data_that_no_run_file_may_have_are_reported_before_any_work(
     changes: dict[str, Any], said: str
 ) -> None:
     task = Shows(None)

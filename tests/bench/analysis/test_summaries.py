@@ -207,7 +207,7 @@ def test_what_only_the_runs_know_of_the_data_is_taken_from_them(
         (RunResult("cannot", 0, "it wants matrices"), "cannot", "it wants matrices"),
     ],
 )
-def test_one_seed_that_did_not_finish_is_said_and_leaves_no_figures(
+def test_one_seed_that_did_not_finish_is_said_and_leaves_no_scores(
     store: RunStore, record: ComparisonRecord, result: RunResult, status: str, message: str
 ) -> None:
     write(store, "adam", 1, [0.5], result)

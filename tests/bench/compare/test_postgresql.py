@@ -181,7 +181,7 @@ REFUSED: dict[str, tuple[str, str, type[Exception]]] = {
 
 
 @pytest.mark.parametrize(("name", "said", "kind"), REFUSED.values(), ids=REFUSED)
-def test_what_a_server_refuses_is_told_in_a_sentence_without_the_password(
+def test_what_a_server_refuses_is_reported_in_a_sentence_without_the_password(
     tmp_path: Path,
     server: Server,
     database: str,

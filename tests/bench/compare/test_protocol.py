@@ -259,7 +259,7 @@ def test_after_a_stage_that_diverged_the_next_says_so(tmp_path: Path, protocol: 
     )
 
 
-def test_the_paper_protocol_takes_settings_and_figures_from_the_task(tmp_path: Path) -> None:
+def test_the_paper_protocol_takes_settings_and_scores_from_the_task(tmp_path: Path) -> None:
     record = compare(replace(PLAN, protocol="paper"), tmp_path)
     found = summarise(record, RunStore(tmp_path))
     assert {row.method: row.setting["lr"] for row in found.rows} == {"sgd": 0.05, "adam": 0.05}

@@ -88,7 +88,9 @@ def test_a_box_is_read_in_numbers_that_can_be_subtracted(tmp_path: Path, dtype: 
         ([38, 39, 104, 105], None),
     ],
 )
-def test_a_box_that_holds_nothing_is_told(tmp_path: Path, box: list[int], flaw: str | None) -> None:
+def test_a_box_that_holds_nothing_is_reported(
+    tmp_path: Path, box: list[int], flaw: str | None
+) -> None:
     put_box(put(tmp_path) / "Airplanes_Side_2/annotation_0002.mat", np.array([box], np.uint8))
     assert [a.flaw for a in read(tmp_path)] == [None, flaw, None]
 

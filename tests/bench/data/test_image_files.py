@@ -132,7 +132,7 @@ def test_a_file_that_is_no_good_is_named_in_one_sentence(files: list[Path], how:
         assert str(files[1]) not in str(error.value)[len(str(files[1])) :]
 
 
-def test_the_size_of_a_file_that_is_none_is_not_told(files: list[Path]) -> None:
+def test_a_file_that_is_no_image_has_no_size(files: list[Path]) -> None:
     files[0].write_text("no image")
     with pytest.raises(ImageFileError, match=r"0\.jpg is not a JPEG or PNG image"):
         image_files.original_size(files[0])

@@ -534,7 +534,7 @@ def test_a_set_of_other_sizes_is_not_the_one_known(root: Path) -> None:
 
 
 @pytest.mark.parametrize("label", [3, 4])
-def test_the_known_sets_are_told_by_their_classes(tmp_path: Path, label: int) -> None:
+def test_the_known_sets_are_recognised_by_their_classes(tmp_path: Path, label: int) -> None:
     train, test = image_facts.KNOWN["cifar10"][1]
     y_train = np.repeat(np.arange(10), train)
     y_train[-1] = 9 if label == 4 else label

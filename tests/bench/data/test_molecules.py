@@ -279,7 +279,7 @@ def test_a_file_without_any_molecule_is_refused(
         bbbp.read(path)
 
 
-def test_of_many_names_the_first_twenty_are_told() -> None:
+def test_of_many_names_the_first_twenty_are_listed() -> None:
     rows = [bbbp.Row(line, f"m{line}", "C", 1.0) for line in range(2, 25)]
     told = bbbp._listed(rows)
     assert "m21 (line 21)" in told

@@ -222,7 +222,7 @@ def test_the_schedule_scales_the_learning_rate(tmp_path: Path) -> None:
     assert lrs == pytest.approx([0.04, 0.03, 0.02, 0.01])
 
 
-def test_exhibits_are_written_as_they_are_and_recorded(tmp_path: Path) -> None:
+def test_artifacts_are_written_as_they_are_and_recorded(tmp_path: Path) -> None:
     done = train(Noisy(), tmp_path)
     shown = {p.step: p.exhibits for p in done.points if p.exhibits is not None}
     assert list(shown) == [10, 40]
@@ -266,7 +266,7 @@ def test_losses_are_means_since_the_point_before(tmp_path: Path) -> None:
     )
 
 
-def test_figures_of_time_and_memory_are_plausible(tmp_path: Path) -> None:
+def test_measured_times_and_memory_are_plausible(tmp_path: Path) -> None:
     done = train(Line(), tmp_path)
     result = done.result
     assert result is not None

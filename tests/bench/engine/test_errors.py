@@ -93,7 +93,7 @@ def test_divergence_is_a_result(
     assert not RunStore(tmp_path).checkpoint(done.config).exists()
 
 
-def test_the_loss_that_diverged_is_the_one_that_is_told(tmp_path: Path) -> None:
+def test_the_loss_that_diverged_is_the_one_that_is_reported(tmp_path: Path) -> None:
     nan = variant(
         Gan, loss=lambda self, model, real: model["generator"](real.new_ones(1, 3)).sum() * math.nan
     )
@@ -223,7 +223,7 @@ def test_what_a_task_must_not_give_is_named(
         train(variant(Line, **changed), tmp_path)
 
 
-def test_an_error_of_the_task_is_told_even_if_its_data_are_wrapped(tmp_path: Path) -> None:
+def test_an_error_of_the_task_is_reported_even_if_its_data_are_wrapped(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="data raised IndexError"):
         train(variant(Line, data=cache(raiser)), tmp_path)
 

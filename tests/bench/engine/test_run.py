@@ -122,7 +122,7 @@ class NormedGraph(Graph):
 
 
 @pytest.mark.parametrize("task", [NormedGan, NormedGraph])
-def test_calibrating_batchnorm_for_a_reading_leaves_no_trace(
+def test_calibrating_batchnorm_for_an_evaluation_leaves_no_trace(
     tmp_path: Path, task: type[Task]
 ) -> None:
     method = find_method("schedule-free")
@@ -133,7 +133,7 @@ def test_calibrating_batchnorm_for_a_reading_leaves_no_trace(
     assert often.result.weights == rarely.result.weights
 
 
-def test_exhibits_are_the_same_draw_for_every_method(tmp_path: Path) -> None:
+def test_artifacts_are_the_same_draw_for_every_method(tmp_path: Path) -> None:
     texts = []
     for method in (MOMENTUM, find_method("schedule-free")):
         done = train(Noisy(), tmp_path, method)

@@ -117,16 +117,16 @@ def test_a_process_that_does_not_stop_is_ended(
     assert not worker.process.is_alive()
 
 
-@pytest.mark.parametrize("changed", ["neighbour", "data"])
-def test_a_task_that_changes_during_a_comparison_is_told(tmp_path: Path, changed: str) -> None:
+@pytest.mark.parametrize("changed", ["beside", "data"])
+def test_a_task_that_changes_during_a_comparison_is_reported(tmp_path: Path, changed: str) -> None:
     source = tmp_path / "my_task.py"
-    files = {"neighbour": tmp_path / "neighbour.py", "data": tmp_path / "data.csv"}
+    files = {"beside": tmp_path / "beside.py", "data": tmp_path / "data.csv"}
     for file in files.values():
         file.write_text("# 1")
     text = QUICK_TASKS.read_text().replace(
         'name = "quick"', f'name = "quick"\n    data_files = ({str(files["data"])!r},)'
     )
-    source.write_text(text.replace("import os\n", "import os\nimport neighbour\n"))
+    source.write_text(text.replace("import os\n", "import os\nimport beside\n"))
     one = job(source=source)
     files[changed].write_text("# 2")
     with Workers(1, RunStore(tmp_path / "runs")) as pool:

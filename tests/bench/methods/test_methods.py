@@ -168,14 +168,14 @@ def test_training_changes_what_is_used_and_nothing_else(method: Method) -> None:
 
 @every_method
 def test_evaluating_leaves_training_bitwise_unchanged(method: Method) -> None:
-    plain, judged = model(), model()
+    plain, evaluated = model(), model()
     train(trainer_of(method, plain), plain, 12)
-    trainer = trainer_of(method, judged)
+    trainer = trainer_of(method, evaluated)
     for index in range(12):
         with trainer.evaluation_weights():
-            judged(torch.zeros(1, 5, dtype=torch.long))
-        train(trainer, judged, 1, start=index)
-    assert_equal(judged, plain)
+            evaluated(torch.zeros(1, 5, dtype=torch.long))
+        train(trainer, evaluated, 1, start=index)
+    assert_equal(evaluated, plain)
 
 
 @every_method
@@ -494,7 +494,7 @@ def test_a_kernel_as_a_matrix_shares_memory_in_any_format() -> None:
     assert not kernel.any()
 
 
-def test_schedule_free_is_judged_at_the_average_of_its_weights() -> None:
+def test_schedule_free_is_evaluated_at_the_average_of_its_weights() -> None:
     module = model()
     trainer = trainer_of(METHODS["schedule-free"], module, beta1=0.9, warmup=0.0)
     average = torch.zeros_like(module.head.weight)
@@ -512,7 +512,7 @@ def test_schedule_free_warms_up_over_its_share_of_the_steps() -> None:
     assert trainer.optimizer.param_groups[0]["warmup_steps"] == 20
 
 
-def test_schedule_free_is_judged_with_batchnorm_statistics_of_its_average() -> None:
+def test_schedule_free_is_evaluated_with_batchnorm_statistics_of_its_average() -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     x = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
 

@@ -259,7 +259,7 @@ def test_who_knows_the_noise_has_no_loss_and_zero_has_that_of_a_normal_variable(
     assert model.loss(image.expand(16, -1, -1, -1)).item() == pytest.approx(0, abs=1e-5)
 
 
-def test_the_network_is_trained_and_its_copy_is_judged() -> None:
+def test_the_network_is_trained_and_its_average_is_evaluated() -> None:
     model = diffusion()
     zero = Oracle(torch.zeros(1))
     model.average = zero  # type: ignore[assignment]

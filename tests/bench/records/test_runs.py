@@ -1,4 +1,4 @@
-"""Promises of the store: nothing is lost, nothing foreign is touched, every fault is named."""
+"""Promises of the store: nothing is lost, nothing foreign is touched, every error is named."""
 
 from __future__ import annotations
 
@@ -442,7 +442,7 @@ def _in_a_small_disk(disk: Path, source: str) -> None:
     print(json.dumps(codes))
 
 
-def test_a_full_or_read_only_disk_is_told_and_the_command_goes_on_later(tmp_path: Path) -> None:
+def test_a_full_or_read_only_disk_is_reported_and_the_command_resumes_later(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     try_it = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", str(disk)]

@@ -246,7 +246,7 @@ def test_the_data_of_a_part_fit_together(part: PaperPart) -> None:
     assert {cell for doubt in part.suspects for cell in doubt.cells} <= shown
 
 
-def test_the_figures_in_doubt_are_those_that_are_equal_in_both_blocks() -> None:
+def test_the_suspect_scores_are_those_that_are_equal_in_both_tables() -> None:
     dnn, gnn = ({h: tasks.find(t).task.paper for h, t in b.columns.items()} for b in NODE.tables)
     equal = set()
     for heading, stated in dnn.items():

@@ -79,7 +79,7 @@ def test_an_interval_is_shown_where_seeds_differ() -> None:
     assert table.splitlines()[3] == "| badm | 20 (10–30) | 2.0× |"
 
 
-def test_there_is_no_race_without_the_task_or_an_end() -> None:
+def test_there_are_no_steps_to_match_without_the_task_or_an_end() -> None:
     done = comparison(curve("badm", 0, [9, 8, 7, 6, 5]))
     assert steps_to_match(RACE, done) == []
     assert [*match_markdown(RACE, done)] == []
@@ -92,7 +92,7 @@ def test_there_is_no_race_without_the_task_or_an_end() -> None:
     assert math.isinf(steps_to_match(RACE, empty)[1].steps.value)
 
 
-def test_the_language_model_is_raced_and_fine_tuned(tmp_path: Path) -> None:
+def test_the_language_model_has_steps_to_match_and_is_fine_tuned(tmp_path: Path) -> None:
     words = ["reproduce", "language-model", "--scale", "smoke", "--steps", "4", "--jobs", "1"]
     words += ["--seeds", "1", "--methods", "adam,sgd-sigma", "--quiet"]
     words += ["--runs", str(tmp_path / "runs"), "-o", str(tmp_path / "results")]
@@ -115,7 +115,7 @@ def test_the_language_model_is_raced_and_fine_tuned(tmp_path: Path) -> None:
     assert {"mlm-pretrain-loss.png", "mlm-finetune-loss.png", "mlm-finetune-score.png"} <= figures
 
 
-def test_texts_stand_beside_the_papers_figures_with_a_doubt() -> None:
+def test_texts_stand_beside_the_papers_suspect_scores() -> None:
     part = PARTS["text-classification"]
     assert part.tasks == ("text-imdb",)
     assert {cell for doubt in part.suspects for cell in doubt.cells} == {

@@ -144,7 +144,7 @@ def alone(model: nn.Module, molecules: Molecules) -> Tensor:
     return torch.cat([model(molecules.pick(torch.tensor([i]))) for i in range(len(molecules))])
 
 
-def test_a_molecule_is_judged_for_itself_unless_the_mean_is_padded() -> None:
+def test_a_molecule_is_scored_for_itself_unless_the_mean_is_padded() -> None:
     together = network()(MOLECULES)
     torch.testing.assert_close(together, alone(network(), MOLECULES), rtol=1e-4, atol=1e-5)
     padded = network(padded_mean=True)
@@ -198,7 +198,7 @@ def test_the_loss_weighs_the_classes_as_the_example_does() -> None:
     assert loss.item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_figures_are_those_of_the_whole_split() -> None:
+def test_the_metrics_are_those_of_the_whole_split() -> None:
     logits, labels = [2.0, -1.0, 0.5, -3.0, 0.5], [1.0, 0.0, 0.0, 1.0, 1.0]
     figures = Bbbp("smoke").evaluate(Fixed(logits), labelled(labels))
     # Of the 3 × 2 pairs the positive is ahead in three, and level in one.

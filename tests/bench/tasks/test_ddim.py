@@ -185,7 +185,7 @@ def test_only_the_network_is_trained(model: Diffusion) -> None:
 # Samples
 
 
-def test_figures_and_pictures_are_the_same_for_a_seed_and_others_for_another(
+def test_metrics_and_pictures_are_the_same_for_a_seed_and_others_for_another(
     model: Diffusion,
 ) -> None:
     splits = load_splits(TASK)
@@ -316,9 +316,9 @@ def test_real_photographs_are_whole_batches_in_small(real: Splits) -> None:
     assert real.train.shape[1:] == (3, 16, 16)
     assert real.train.dtype == torch.uint8
     assert not real.synthetic
-    judged = DdimFlowers("cpu").sizes.scored
+    scored = DdimFlowers("cpu").sizes.scored
     for split in (real.validation, real.test):
-        assert len(split.images) == len(split.features) == judged
+        assert len(split.images) == len(split.features) == scored
     assert any("four fifths of each official part" in note for note in real.notes)
     assert any("no whole batch" in note for note in real.notes)
 

@@ -1,4 +1,4 @@
-"""``detection``: boxes that are judged right, splits of the example, runs that learn."""
+"""``detection``: boxes that are scored right, splits of the example, runs that learn."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Fixed(nn.Module):
         return now
 
 
-def test_the_figures_are_those_of_the_whole_split() -> None:
+def test_the_metrics_are_those_of_the_whole_split() -> None:
     generator = torch.Generator().manual_seed(0)
     starts = 0.4 * torch.rand(150, 2, generator=generator)
     truths = torch.cat([starts, starts + 0.5], 1)
@@ -276,7 +276,7 @@ def test_the_picture_shows_both_boxes_and_is_the_same_every_time() -> None:
     assert pixels_of(outside, cyan) < 100  # of the key alone
 
 
-def test_a_run_exhibits_twelve_validation_images() -> None:
+def test_the_artifact_of_a_run_has_twelve_validation_images() -> None:
     task = Detection("smoke")
     splits = task.data()
     torch.manual_seed(0)
@@ -303,7 +303,7 @@ def put(folder: Path, count: int, *, flat: dict[int, list[int]]) -> None:
         savemat(annotations / f"annotation_{number:04}.mat", {"box_coord": np.array([box])})
 
 
-def test_a_flat_box_is_left_out_of_its_split_and_told(
+def test_a_flat_box_is_left_out_of_its_split_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BADM_DATA", str(tmp_path))

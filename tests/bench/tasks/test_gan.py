@@ -280,7 +280,7 @@ class Repeats(ConditionalGan):
         return torch.stack(made)
 
 
-def test_figures_tell_real_images_from_few_from_noise(smoke: ConditionalGanTask) -> None:
+def test_metrics_tell_real_images_from_few_from_noise(smoke: ConditionalGanTask) -> None:
     splits = load_splits(smoke)
     train, validation = splits.train, splits.validation
     real = smoke.evaluate(Repeats(train.images, train.labels, 1000), validation)
@@ -501,7 +501,7 @@ def sheet(picture: bytes | str) -> Any:
     return np.asarray(Image.open(io.BytesIO(picture)).convert("L"))
 
 
-def test_exhibits_have_a_row_for_each_class_and_the_same_noise_for_all(
+def test_artifacts_have_a_row_for_each_class_and_the_same_noise_for_all(
     smoke: ConditionalGanTask,
 ) -> None:
     splits = load_splits(smoke)
@@ -555,14 +555,14 @@ def test_a_collapsed_run_is_finished_and_says_so(tmp_path: Path) -> None:
     assert done.result.test["spread"] < 1e-6
 
 
-def test_the_remark_is_on_the_last_reading_not_on_the_best(tmp_path: Path) -> None:
+def test_the_warning_is_about_the_last_evaluation_not_the_best(tmp_path: Path) -> None:
     read: list[Mapping[str, float]] = []
 
-    def remark(self: Any, figures: Mapping[str, float]) -> str:
+    def warning(self: Any, figures: Mapping[str, float]) -> str:
         read.append(figures)
         return "seen"
 
-    task = variant(Gan, warning=remark, keep="best", evaluate_every=1)
+    task = variant(Gan, warning=warning, keep="best", evaluate_every=1)
     done = train(task, tmp_path, setting={"lr": 0.5}, steps=12)
     assert done.result is not None
     assert done.result.message == "seen"
@@ -610,7 +610,7 @@ def test_a_comparison_goes_on_past_collapse_and_divergence(tmp_path: Path) -> No
     ]
 
 
-def test_engine_tasks_without_a_remark_end_without_a_message(tmp_path: Path) -> None:
+def test_tasks_without_a_warning_end_without_a_message(tmp_path: Path) -> None:
     done = train(Gan(), tmp_path, MOMENTUM)
     assert done.result is not None
     assert done.result.message == ""

@@ -118,7 +118,7 @@ def test_equal_runs_are_equal_and_others_are_not(tmp_path: Path, name: str) -> N
     assert runs[0].result != runs[2].result
 
 
-def test_settings_and_figures_are_those_of_the_paper() -> None:
+def test_settings_and_scores_are_those_of_the_paper() -> None:
     table = {
         "cifar10": (256, 64, 8500, 1500),
         "svhn": (128, 32, 7000, 3000),
@@ -488,7 +488,7 @@ def test_patches_are_taken_as_their_publisher_parts_them(
     assert done.result.status == "finished", done.result.message
 
 
-def test_images_that_are_there_twice_are_told() -> None:
+def test_images_that_are_there_twice_are_reported() -> None:
     pixels = noise(6, 4, 4, 3)
     pixels[4] = pixels[0]  # in the test, and of another class
     pixels[5] = pixels[3]  # in the test, and in the validation
@@ -515,7 +515,7 @@ def test_without_data_the_command_that_gets_them_is_named(
 # Figures and artifacts
 
 
-def test_the_figures_are_those_of_the_whole_split_in_pieces() -> None:
+def test_the_metrics_are_those_of_the_whole_split_in_pieces() -> None:
     task = made()
     splits = task.data()
     rows = torch.arange(300)
@@ -531,7 +531,7 @@ def test_the_figures_are_those_of_the_whole_split_in_pieces() -> None:
     assert figures["loss"] == pytest.approx(cross_entropy(logits, split.labels).item(), rel=1e-5)
 
 
-def test_exhibits_show_validation_images_from_all_over_with_what_they_were_taken_for(
+def test_artifacts_show_validation_images_from_all_over_with_what_they_were_taken_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from badm.bench.tasks.scores import image_grids
@@ -576,7 +576,7 @@ def test_right_images_are_green_and_wrong_ones_red() -> None:
     assert (128, 128, 128) in one_wrong[:3]  # the images themselves
 
 
-def test_equal_exhibits_are_equal_to_the_byte_and_grow_by_rows() -> None:
+def test_equal_artifacts_are_equal_to_the_byte_and_grow_by_rows() -> None:
     images, names = noise(9, 8, 8, 3), [f"{n}$ class" for n in range(9)]
     once, again = (classified_grid(images, names, names[::-1]) for _ in range(2))
     assert once == again

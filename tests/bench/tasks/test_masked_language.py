@@ -268,7 +268,7 @@ class Sure(nn.Module):
         return self.logits.expand(int(places.sum()), -1)
 
 
-def test_figures_are_over_every_hidden_word_of_a_split() -> None:
+def test_metrics_are_over_every_masked_word_of_a_split() -> None:
     words = torch.full((70, 4), 5)
     words[:, 0] = 3
     places = torch.zeros(70, 4, dtype=torch.bool)
@@ -280,7 +280,7 @@ def test_figures_are_over_every_hidden_word_of_a_split() -> None:
     assert found["loss"] == pytest.approx(total - 2 * 2 / 3, rel=1e-6)
 
 
-def test_a_loss_that_is_no_number_is_told() -> None:
+def test_a_loss_that_is_no_number_is_reported() -> None:
     model = Sure(3, 8)
     model.logits[0] = math.nan
     split = Split(MaskedTexts(*[torch.full((2, 4), 5)] * 2, torch.ones(2, 4) == 1), KNOWN)

@@ -109,7 +109,7 @@ def test_evaluation_is_over_the_whole_split() -> None:
     assert wrong * len(splits.test.labels) == pytest.approx(round(wrong * len(splits.test.labels)))
 
 
-def test_settings_and_figures_are_those_of_the_paper() -> None:
+def test_settings_and_scores_are_those_of_the_paper() -> None:
     for graph, stated in STATED.items():
         task = NodeClassification(graph, "gnn", "paper")
         assert (task.batch_size, task.sub_batch_size) == (stated.batch_size, stated.sub_batch_size)

@@ -142,7 +142,7 @@ def test_a_changed_file_gives_another_version_and_the_changed_task(tmp_path: Pat
     assert find(path).task.steps == 3
 
 
-def test_a_task_imports_its_neighbours_at_once_and_later(tmp_path: Path) -> None:
+def test_a_task_imports_its_local_modules_at_once_and_later(tmp_path: Path) -> None:
     written(tmp_path, "SIZE = 7\n", "neighbour_of_a_task.py")
     written(tmp_path, "SIZE = 8\n", "later_neighbour_of_a_task.py")
     text = TASK.replace("steps = 3", "steps = SIZE").replace(

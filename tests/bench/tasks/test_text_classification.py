@@ -117,7 +117,7 @@ def split(labels: list[float]) -> Split:
     return Split(torch.full((len(labels), 4), 2), torch.tensor(labels), Vocabulary((b"dull",)))
 
 
-def test_figures_are_over_the_whole_split() -> None:
+def test_metrics_are_over_the_whole_split() -> None:
     task, many = TextClassification("smoke"), 75
     logits, labels = many * [2.0, -1.0, 0.5], many * [1.0, 0.0, 0.0]
     found = task.evaluate(Fixed(logits), split(labels))
@@ -133,12 +133,12 @@ def test_logits_that_are_no_numbers_give_a_score_that_is_none() -> None:
     assert math.isnan(review_metrics(torch.tensor([math.nan, 1.0]), torch.ones(2))["accuracy"])
 
 
-def test_many_reviews_are_judged_in_their_order() -> None:
+def test_many_reviews_are_classified_in_their_order() -> None:
     logits = torch.arange(150).tolist()
     assert predict(Fixed(logits), torch.zeros(150, 3)).tolist() == logits
 
 
-def test_exhibits_say_which_reviews_are_taken_for_what() -> None:
+def test_artifacts_say_which_reviews_are_taken_for_what() -> None:
     known = Vocabulary((b"dull", b"superb"))
     rows = torch.tensor([[2, 1, 0], [3, 3, 3]]).repeat(1, 20)
     text = format_reviews(rows, [False, True], [0.2, 0.4], known)
