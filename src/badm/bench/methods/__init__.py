@@ -54,7 +54,7 @@ def find(name: str) -> Method:
     if plus:
         if mode not in MODES:
             raise UnknownMethod(
-                f"there is no mode of replicas {mode!r}; {suggestion(mode, MODES)}"
+                f"there is no replica mode {mode!r}; {suggestion(mode, MODES)}"
                 f"There are {', '.join(MODES)}"
             )
         return replicated(find(inner), mode)
