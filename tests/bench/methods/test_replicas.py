@@ -303,7 +303,7 @@ def test_the_command_on_ranks_of_its_own_and_under_torchrun_is_the_same_run(
 def test_processes_of_torchrun_must_be_told_how_to_meet(tmp_path: Path) -> None:
     done = command("run", QUICK, "--method", "adam", "--runs", tmp_path, ranks=2)
     assert done.returncode != 0
-    assert "say with --replicas how they meet" in done.stderr
+    assert "say with replicas (--replicas) how they meet" in done.stderr
 
 
 @pytest.mark.slow

@@ -278,7 +278,7 @@ def test_the_page_is_one_file_with_the_whole_comparison_in_it(tmp_path: Path) ->
     embedded = json.loads(elements.data)["comparison"]
     pictures = embedded.pop("artifacts")
     numbers = significant_digits(json.loads(to_json(base)))
-    assert numbers.pop("artifacts") == []  # of the page only
+    assert numbers.pop("exhibits") == []  # of the page only
     assert embedded == numbers
     assert pictures == [asdict(one) for one in base.artifacts]
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

@@ -104,7 +104,8 @@ def run_once(
     if started_by_torchrun():
         if method.family != "replicas":
             raise ValueError(
-                "torchrun has started several processes: replicas must say how they meet"
+                "torchrun has started several processes: "
+                "say with replicas (--replicas) how they meet"
             )
         ranks = join_ranks()
         full["ranks"] = ranks.size

@@ -16,6 +16,7 @@ from badm.bench.records.schema import Amount, Count, Measured, Time
 from badm.bench.task import Score
 
 SCHEMA = 1
+SAVED_ARTIFACTS = "exhibits"  # their name in files, where the list is always empty
 
 Status = Literal["finished", "diverged", "failed", "cannot", "missing"]
 
@@ -181,6 +182,7 @@ class Comparison:
 def to_json(comparison: Comparison) -> str:
     """Serialize without artifacts; infinities and NaN become null."""
     numbers = asdict(replace(comparison, artifacts=[]))
+    numbers[SAVED_ARTIFACTS] = numbers.pop("artifacts")
     return json.dumps(finite_or_none(numbers), allow_nan=False)
 
 
@@ -193,4 +195,7 @@ def from_json(text: str) -> Comparison:
         plain = json.loads(text)
     except (ValueError, RecursionError):
         raise schema.SchemaError("a comparison must be JSON") from None
+    if isinstance(plain, dict):
+        plain.pop(SAVED_ARTIFACTS, None)
+        plain["artifacts"] = []
     return schema.build(Comparison, plain)
