@@ -4,10 +4,13 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint clean
+.PHONY: help demo quick test lint clean
 
 help:
 	@echo "make demo    badm compare digits: 14 methods, equally tuned; a table and a page"
+	@echo "make quick   tests of every part in under a minute: metrics by paths, the theory, runs,"
+	@echo "             a comparison and its report, commands and their errors, hostile input;"
+	@echo "             none marked slow, distributed, browser or data, four cases of each test"
 	@echo "make test    lint, types and all tests"
 	@echo "make lint    ruff, mypy and the directions of imports"
 	@echo "make clean   remove .venv and whatever was built"
@@ -15,8 +18,13 @@ help:
 demo: $(STAMP)
 	$(BIN)/badm compare digits --seeds 3 --trials 6
 
+# What takes long and is not marked slow shows up at the end.
+quick: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal --quick \
+		--durations 5 --durations-min 1
+
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -26,6 +26,37 @@ settings.register_profile("badm", deadline=None, derandomize=True)
 settings.load_profile("badm")
 
 
+LONG = ("slow", "distributed", "browser", "data")  # markers of what `make quick` leaves out
+SAMPLED = 4  # cases that it runs of a test, but for those marked `every_case`
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help=f"run no tests marked {', '.join(LONG)}, and {SAMPLED} cases of every other test",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("quick"):
+        return
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if not any(map(item.get_closest_marker, LONG)):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {item for test in cases.values() for item in sampled(test)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
+
+
+def sampled(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """From the first case to the last, evenly apart: of a table every row and every column."""
+    if len(cases) <= SAMPLED or cases[0].get_closest_marker("every_case"):
+        return cases
+    return [cases[round(i * (len(cases) - 1) / (SAMPLED - 1))] for i in range(SAMPLED)]
+
+
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Bytes are not for names: compressed ones hold the time, and workers must agree on names."""
     return argname if isinstance(val, bytes) else None

@@ -56,6 +56,7 @@ def tensor_lr() -> Tensor:
     return torch.tensor(0.01, dtype=torch.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("path", PATHS)
 def test_a_compiled_step_equals_the_plain_one(metric: str, path: str) -> None:
@@ -66,6 +67,7 @@ def test_a_compiled_step_equals_the_plain_one(metric: str, path: str) -> None:
     assert compilations[-1] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["euclidean", "diagonal", "spectral"])
 @pytest.mark.parametrize("path", PATHS)
 def test_a_changed_tensor_lr_does_not_compile_again(metric: str, path: str) -> None:
@@ -74,6 +76,7 @@ def test_a_changed_tensor_lr_does_not_compile_again(metric: str, path: str) -> N
     assert len(set(compilations[1:])) == 1, compilations
 
 
+@pytest.mark.slow
 def test_kronecker_compiles_no_more_once_its_bases_are_there() -> None:
     """Refreshes of single matrices are no reason: 25 steps have them all."""
     backend = CompileCounterWithBackend("eager")
@@ -81,6 +84,7 @@ def test_kronecker_compiles_no_more_once_its_bases_are_there() -> None:
     assert len(set(compilations[3:])) == 1, compilations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["euclidean", "diagonal", "spectral"])
 def test_the_step_is_one_graph(metric: str) -> None:
     """Nothing is left to Python in between, so nothing waits for the device.
@@ -101,6 +105,7 @@ def test_the_step_is_one_graph(metric: str) -> None:
     assert all(reason.startswith("Call to `torch._dynamo.graph_break()`") for reason in breaks)
 
 
+@pytest.mark.slow
 def test_the_kernel_is_called_not_traced() -> None:
     """Tracing would look for the library anew in each graph, and torch warns of it."""
     with warnings.catch_warnings():
@@ -110,6 +115,7 @@ def test_the_kernel_is_called_not_traced() -> None:
         run("diagonal", "fused", tensor_lr(), CompileCounterWithBackend("eager"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["euclidean", "diagonal", "spectral"])
 def test_the_traced_step_can_be_functionalised(metric: str) -> None:
     """aot_eager turns every in-place change into a pure one, as real compilers want it."""
@@ -125,6 +131,7 @@ def test_inductor_makes_the_same_step() -> None:
     assert_near(compiled, run("spectral", "foreach", tensor_lr())[0], 1e-11)
 
 
+@pytest.mark.slow
 def test_plain_steps_after_compiled_ones_continue() -> None:
     """The state is the same state."""
     ends = []

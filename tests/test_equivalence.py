@@ -133,6 +133,7 @@ def follow_badm(
     return values(w)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, phases=AS_DRAWN)
 @given(
     penalties=penalties(),
@@ -198,6 +199,7 @@ def start(seed: int) -> list[Tensor]:
     return [normal(shape, 50 + seed + i) for i, shape in enumerate(SHAPES)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", METRICS)
 @settings(max_examples=5, phases=AS_DRAWN)
 @given(
@@ -254,6 +256,7 @@ def test_the_negated_mean_dual_is_that_of_algorithm1(metric: str, path: str) -> 
     assert_near(duals(optimizer), expected, TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_number_of_sub_batches_does_not_matter(metric: str) -> None:
     """16 equal parts, joined to 4 and to 1: the same samples, the same trajectory."""

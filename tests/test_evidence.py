@@ -150,6 +150,7 @@ def test_a_page_nobody_knows_of_has_numbers_without_a_source(problems: Problems)
     assert problems("docs/new.md", "It is 7 times as fast.\n") == ["docs/new.md:1: 7 has no source"]
 
 
+@pytest.mark.slow
 def test_the_list_shows_each_number_with_its_place_and_file(
     evidence: ModuleType,
     pages: dict[str, str],
@@ -171,6 +172,7 @@ def test_the_list_shows_each_number_with_its_place_and_file(
     assert shown == [f"README.md:{line}", "0.88", "results/molecule.json: target('molecule')"]
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_sources_hold(evidence: ModuleType) -> None:
     modules = [evidence, *(m for name, m in sys.modules.items() if name.startswith("sources."))]
     assert len(modules) == 6

@@ -50,6 +50,7 @@ def zeros(step: int, params: Any) -> list[Tensor]:
     return [torch.zeros_like(w) for w in params]
 
 
+@pytest.mark.every_case
 @every_metric
 @pytest.mark.parametrize("path", ["foreach", "fused"])
 @pytest.mark.parametrize("dtype", [*REAL, *COMPLEX], ids=str)
@@ -73,6 +74,7 @@ def test_foreach_is_the_default(metric: str) -> None:
 
 @every_metric
 @every_path
+@pytest.mark.every_case
 def test_parameters_move(metric: str, path: str) -> None:
     """Guards every comparison above: none would notice a step that does nothing."""
     moved = trajectory(metric=metric, lr=0.01, **PATHS[path])
@@ -87,6 +89,7 @@ ROSENBROCK = {"euclidean": 3e-3, "diagonal": 0.2, "spectral": 0.05, "kronecker":
 
 @every_metric
 @every_path
+@pytest.mark.every_case
 def test_converges_on_a_parabola(metric: str, path: str) -> None:
     """A metric that fixes the length of its steps comes to rest only as lr does."""
     target, (w,) = normal((4, 6), 9), parameters(((4, 6),))
@@ -100,6 +103,7 @@ def test_converges_on_a_parabola(metric: str, path: str) -> None:
     assert (w - target).abs().max() < 1e-3
 
 
+@pytest.mark.slow
 @every_metric
 @every_path
 def test_converges_on_rosenbrock(metric: str, path: str) -> None:

@@ -68,6 +68,7 @@ def test_bench_holds_rooms_and_beside_them_the_contracts_and_the_helpers_alone()
     assert files == contracts | helpers | {"__init__.py"}
 
 
+@pytest.mark.slow
 def test_importing_badm_imports_torch_and_nothing_of_the_extras() -> None:
     result = python("-c", "import sys; from badm import *; print(*sys.modules)")
     assert result.returncode == 0, result.stderr
@@ -82,6 +83,7 @@ def test_the_readme_names_the_commands_of_the_makefile(target: str) -> None:
     assert re.search(rf"^{target}:", read("Makefile"), re.M)
 
 
+@pytest.mark.slow
 def test_the_badm_command_is_installed() -> None:
     command = Path(sysconfig.get_path("scripts")) / "badm"
     result = subprocess.run([command, "--help"], capture_output=True, text=True)
@@ -89,6 +91,7 @@ def test_the_badm_command_is_installed() -> None:
     assert "certify" in result.stdout
 
 
+@pytest.mark.slow
 def test_the_example_trains_to_a_good_accuracy() -> None:
     result = python(EXAMPLES / "train.py")
     assert result.returncode == 0, result.stderr
@@ -152,3 +155,21 @@ def test_no_test_sleeps_but_in_the_helper_that_waits() -> None:
     assert sleeps.search(waiting.read_text())
     others = [path for path in (ROOT / "tests").rglob("*.py") if path != waiting]
     assert [str(path) for path in others if sleeps.search(path.read_text())] == []
+
+
+@pytest.mark.slow
+def test_quick_tests_are_in_every_room() -> None:
+    """``make quick`` leaves out what is slow, never a whole part."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pytest", "--quick", "--collect-only", "-q"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    chosen = {Path(line.partition("::")[0]).parent for line in listed.splitlines() if "::" in line}
+    package = ROOT / "src" / "badm"
+    rooms = {path.parent.relative_to(package) for path in package.rglob("__init__.py")}
+    assert {
+        str(room) for room in rooms if not chosen & {"tests" / room, "src/badm" / room}
+    } == set()

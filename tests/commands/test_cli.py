@@ -52,6 +52,7 @@ def test_certify_exits_0_where_the_theorem_covers_the_run(problem: str, batches:
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.slow
 def test_certify_draws_a_picture(tmp_path: Path) -> None:
     picture = tmp_path / "certificate.png"
     assert badm("certify", *FEW, "-o", str(picture)).exit_code == 0
@@ -111,6 +112,7 @@ def test_certify_from_zero_says_what_is_not_covered() -> None:
     assert "not covered" in first
 
 
+@pytest.mark.slow
 def test_certify_paper_lists_every_ratio_of_the_paper() -> None:
     result = badm("certify", "--samples", "20", "--steps", "3", "--paper", "--json")
     rows = json.loads(result.stdout)
@@ -178,6 +180,7 @@ def test_python_m_badm_is_the_command(
     assert capsys.readouterr().out.startswith("holds")
 
 
+@pytest.mark.slow
 def test_the_library_does_not_need_the_extra() -> None:
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['typer', 'rich', 'matplotlib', 'numpy']));"

@@ -234,6 +234,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     assert not list(tmp_path.glob("runs/*/*.jsonl"))
 
 
+@pytest.mark.slow
 def test_steps_without_a_target_are_refused_with_what_to_do(tmp_path: Path) -> None:
     task = tmp_path / "task.py"
     task.write_text(QUICK_TASKS.read_text().replace("    target = 0.7\n", ""))
@@ -308,6 +309,7 @@ def test_a_missing_dataset_is_reported_before_anything_trains(
     assert not list(tmp_path.glob("runs/**/*.jsonl"))
 
 
+@pytest.mark.slow
 def test_diverging_is_a_result_and_cannot_train_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,6 +360,7 @@ def test_an_output_that_cannot_be_written_is_reported_before_any_work(
 # What is printed and written.
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_a_table_and_no_bar(unbroken: Path) -> None:
     result = badm("report", unbroken / "runs", "-o", unbroken / "again.md")
     assert result.exit_code == 0
@@ -368,12 +371,14 @@ def test_a_pipe_gets_a_table_and_no_bar(unbroken: Path) -> None:
     assert (unbroken / "runs" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_report_made_anew_has_the_same_numbers(unbroken: Path) -> None:
     result = badm("report", unbroken / "runs", "--json", "-o", unbroken / "again.json")
     assert without_times(json.loads(result.stdout)) == numbers(unbroken)
     assert json.loads(result.stdout) == json.loads((unbroken / "again.json").read_text())
 
 
+@pytest.mark.slow
 def test_quiet_prints_paths_alone(unbroken: Path) -> None:
     path = unbroken / "again.html"
     result = badm("report", unbroken / "runs", "--quiet", "-o", path)
@@ -381,6 +386,7 @@ def test_quiet_prints_paths_alone(unbroken: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut in the first line", "not JSON"])
+@pytest.mark.slow
 def test_a_damaged_run_is_named_and_the_rest_is_reported(
     tmp_path: Path, unbroken: Path, damage: str
 ) -> None:
@@ -450,6 +456,7 @@ def test_help_has_examples(command: str) -> None:
     assert f"badm {command}" in result.stdout.partition("Examples")[2]
 
 
+@pytest.mark.slow
 def test_help_does_not_wait_for_what_only_work_needs() -> None:
     code = (
         "import sys; from badm.cli import application; application();"

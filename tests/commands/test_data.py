@@ -210,6 +210,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> 
         monkeypatch.setitem(sys.modules, name, module)
 
 
+@pytest.mark.slow
 def test_fetch_of_the_whole_fashion_mnist_then_verify(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +226,7 @@ def test_fetch_of_the_whole_fashion_mnist_then_verify(
     assert json.loads(again.stdout)["datasets"][0]["outcome"] == "there"
 
 
+@pytest.mark.slow
 def test_fetch_does_not_keep_images_that_are_not_those_of_mnist(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +275,7 @@ def test_fetch_from_a_hub_that_refuses_fails_cleanly(root: Path, tmp_path: Path)
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_pipe_and_quiet_show_no_bar(bbbp: Path, root: Path) -> None:
     piped = run("verify", BADM_DATA=str(root))
     assert (piped.stdout, piped.stderr) == ("bbbp: good (SHA256SUMS)\n", "")

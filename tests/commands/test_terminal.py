@@ -111,6 +111,7 @@ def test_a_terminal_without_greek_letters_gets_them_spelt_out(
     assert encoding != "ascii" or words in out.decode("ascii")
 
 
+@pytest.mark.slow
 def test_json_loses_no_letter_on_an_ascii_terminal(command: Any) -> None:
     code, out, _ = command("data", "list", "--json", encoding="ascii")
     assert code == 0

@@ -73,6 +73,7 @@ def test_an_epoch_goes_on_where_it_stopped() -> None:
         sampler.set_epoch(0, skip=8)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(5, 90))
 def test_the_weighted_mean_over_ranks_is_the_mean_over_samples(
     world_size: int, batch_size: int, samples: int

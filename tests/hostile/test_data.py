@@ -184,6 +184,7 @@ def test_an_npz_file_of_another_compression_is_refused(tmp_path: Path) -> None:
         images.cifar10(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_field_of_which_lzma_makes_more_than_it_states_is_not_unpacked(tmp_path: Path) -> None:
     members = dict.fromkeys(("x_train", "y_train", "x_test", "y_test"), npy())
     bomb = npy() + bytes(64 << 20)
@@ -385,6 +386,7 @@ def test_a_matlab_file_as_scipy_writes_it_is_read(tmp_path: Path, compressed: bo
     assert b.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
+@pytest.mark.slow
 def test_a_bomb_of_zeros_in_a_matlab_file_is_bounded_by_what_it_states(tmp_path: Path) -> None:
     inner = array(b"labels", (1, 4), b"1234")
     file = tmp_path / flowers102.LABELS

@@ -451,6 +451,7 @@ def test_a_picture_that_cannot_be_written_is_a_sentence(here: Path, name: str) -
     refused(result, 4 if name == "taken.png" else 2, name)
 
 
+@pytest.mark.slow
 def test_a_comparison_of_a_file_whose_name_is_not_utf_8_can_be_reported(here: Path) -> None:
     source = os.fsdecode(b"na\xffme.py")
     Path(source).write_text(TASK)

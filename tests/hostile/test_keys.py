@@ -476,6 +476,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return seen
 
 
+@pytest.mark.slow
 def test_files_are_read_once_for_all_processes(
     tmp_path: Path, reads: list[Path], cache: Path
 ) -> None:

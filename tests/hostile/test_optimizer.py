@@ -52,6 +52,7 @@ def moved_after_death(
 
 
 class TestGradientsThatStop:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("path", "scale", "dtype"),
         [
@@ -72,6 +73,7 @@ class TestGradientsThatStop:
         step(w, optimizer, torch.zeros(MATRIX))
         assert torch.equal(w, before)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("beta", [0.0, 0.5, 0.95, 0.99])
     def test_whatever_the_memory(self, beta: float) -> None:
         w, optimizer = started("spectral", beta=beta)
@@ -81,6 +83,7 @@ class TestGradientsThatStop:
             step(w, optimizer, torch.zeros(MATRIX))
         assert torch.equal(w, before)
 
+    @pytest.mark.slow
     def test_a_neighbour_in_the_same_stack_goes_on(self) -> None:
         dead, alive = (normal(MATRIX, seed, torch.float32).requires_grad_() for seed in (1, 2))
         alone = alive.detach().clone().requires_grad_()
@@ -93,6 +96,7 @@ class TestGradientsThatStop:
             one.step()
         assert torch.equal(alive, alone)
 
+    @pytest.mark.slow
     def test_training_goes_on_at_full_length_when_gradients_come_back(self) -> None:
         w, optimizer = started("spectral")
         moved_after_death(optimizer, w)

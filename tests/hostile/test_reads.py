@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
@@ -86,6 +87,7 @@ WRONG: dict[str, Any] = {
 }
 
 
+@cache
 def picture(size: tuple[int, int] = (6, 4), mode: str = "RGB", form: str = "PNG") -> bytes:
     file = io.BytesIO()
     Image.new(mode, size).save(file, form)
@@ -806,6 +808,7 @@ def test_the_database_of_a_store_of_any_name_lies_in_it(tmp_path: Path, name: st
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.slow
 def test_a_search_that_was_begun_under_the_plain_url_goes_on(tmp_path: Path) -> None:
     folder = RunStore(tmp_path / "100% {x}").folder
     plain = SearchDatabase(f"sqlite:///{folder / 'search.db'}", folder / ".locks")

@@ -65,6 +65,7 @@ def test_bases_stay_orthonormal(path: str, dtype: torch.dtype) -> None:
                 torch.testing.assert_close(basis.mT @ basis, identity, rtol=0, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", SIDES)
 def test_bases_come_to_diagonalise_a_fixed_covariance(side: str) -> None:
     """Gradients A·Q with Q orthogonal have ggᵀ = AAᵀ whatever Q: U_L finds its eigenvectors."""
@@ -261,6 +262,7 @@ PATTERNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_no_step_refreshes_more_than_its_share(pattern: str, path: str) -> None:

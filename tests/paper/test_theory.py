@@ -111,6 +111,7 @@ def test_gap_bounds_the_difference_of_gradients_in_the_ball(kind: type[Problem])
         assert float(difference.norm()) <= problem.gap(part, whole, center, radius)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["gradient", "zero"])
 @pytest.mark.parametrize("batches", [1, 4])
 @pytest.mark.parametrize("kind", PROBLEMS)

@@ -205,6 +205,7 @@ any_rows = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(any_rows, st.integers(1, 2), st.sampled_from([facts.name for facts in METHODS]))
 def test_whatever_was_found_makes_sentences(rows, count, reference):

@@ -224,6 +224,7 @@ def test_no_tests_with_one_seed_or_without_the_reference():
     assert paired_tests({}, "adam") == {}
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(a_score, a_score, a_score), min_size=2, max_size=6),
     st.randoms(),

@@ -138,6 +138,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "OPEN_SECONDS", 0.0)
 
 
+@pytest.mark.slow
 def test_the_line_of_the_readme_works_as_it_is_typed(
     tmp_path: Path, server: Server, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +210,7 @@ def test_what_a_server_refuses_is_reported_in_a_sentence_without_the_password(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -244,6 +246,7 @@ def test_connections_that_an_administrator_ends_are_made_anew(
     assert [t.params for t in search.study.get_trials()] == list(search.settings)
 
 
+@pytest.mark.slow
 def test_machines_that_make_the_tables_at_the_same_moment_both_get_them(
     tmp_path: Path, server: Server
 ) -> None:
@@ -253,6 +256,7 @@ def test_machines_that_make_the_tables_at_the_same_moment_both_get_them(
     assert sorted(found) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_machine_lost_in_the_middle_of_a_transaction_blocks_nobody_for_long(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,6 +112,7 @@ def test_every_method_has_the_same_trials_and_keeps_the_best_of_them(
         assert all(config.setting == entry.setting for config in entry.finals.values())
 
 
+@pytest.mark.slow
 def test_the_search_can_be_for_the_fewest_steps(tmp_path: Path) -> None:
     record = compare(replace(PLAN, objective="steps", target=0.6), tmp_path)
     for entry in record.entries:
@@ -120,6 +121,7 @@ def test_the_search_can_be_for_the_fewest_steps(tmp_path: Path) -> None:
         assert steps[entry.setting["lr"]] == min(steps.values())  # type: ignore[type-var]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("objective", "chosen"), [("score", 0.0949), ("steps", 0.949)])
 def test_the_objective_decides_where_score_and_steps_disagree(
     tmp_path: Path, objective: Any, chosen: float
@@ -133,6 +135,7 @@ def test_the_objective_decides_where_score_and_steps_disagree(
     assert entry.setting["lr"] == chosen
 
 
+@pytest.mark.slow
 def test_for_a_sum_methods_that_step_as_the_gradient_does_search_lower(
     tmp_path: Path, compared: tuple[Path, ComparisonRecord]
 ) -> None:
@@ -164,6 +167,7 @@ def test_a_comparison_with_other_threads_reuses_nothing(copy: Path) -> None:
         pair.release()
 
 
+@pytest.mark.slow
 def test_a_method_of_another_version_is_searched_and_run_anew(
     copy: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +181,7 @@ def test_a_method_of_another_version_is_searched_and_run_anew(
     assert [facts.version for facts in record.methods] == ["99", "1"]
 
 
+@pytest.mark.slow
 def test_trials_never_read_the_test_split(tmp_path: Path, log: Path) -> None:
     compare(replace(PLAN, seeds=0), tmp_path)  # the search alone
     said = heard(log)
@@ -216,6 +221,7 @@ def entries(record: ComparisonRecord) -> dict[tuple[str, str], MethodRecord]:
     return {(entry.task, entry.method): entry for entry in record.entries}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["tuned", "paper"])
 def test_a_second_stage_starts_from_the_first_of_the_same_method_and_seed(
     tmp_path: Path, log: Path, protocol: Any
@@ -231,6 +237,7 @@ def test_a_second_stage_starts_from_the_first_of_the_same_method_and_seed(
         assert len({config.after.key for config in second.finals.values() if config.after}) == 2
 
 
+@pytest.mark.slow
 def test_the_second_stage_is_tuned_on_the_first_at_its_tuned_setting(tmp_path: Path) -> None:
     plan = replace(PLAN, tasks=(f"{QUICK_TASKS}:second",), methods=("sgd",), trials=3)
     found = entries(compare(plan, tmp_path))
@@ -247,6 +254,7 @@ def test_the_second_stage_is_tuned_on_the_first_at_its_tuned_setting(tmp_path: P
     assert {len(entry.tried) for entry in found.values()} == {3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["tuned", "paper"])
 def test_after_a_stage_that_diverged_the_next_says_so(tmp_path: Path, protocol: Any) -> None:
     plan = replace(PLAN, tasks=(f"{QUICK_TASKS}:ruins",), protocol=protocol, methods=("sgd",))
@@ -269,6 +277,7 @@ def test_the_paper_protocol_takes_settings_and_scores_from_the_task(tmp_path: Pa
     assert not list(tmp_path.glob("search.db*"))
 
 
+@pytest.mark.slow
 def test_a_setting_that_is_tried_twice_is_run_once_and_counts_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +294,7 @@ def test_a_setting_that_is_tried_twice_is_run_once_and_counts_twice(
     assert all(trial.status == "finished" for entry in record.entries for trial in entry.tried)
 
 
+@pytest.mark.slow
 def test_a_run_whose_process_died_is_started_once_more(
     tmp_path: Path, compared: tuple[Path, ComparisonRecord]
 ) -> None:
@@ -292,6 +302,7 @@ def test_a_run_whose_process_died_is_started_once_more(
     assert survived.entries == compared[1].entries
 
 
+@pytest.mark.slow
 def test_a_run_whose_process_died_twice_failed_and_the_rest_goes_on(tmp_path: Path) -> None:
     record = compare(PLAN, tmp_path, Deadly(RunStore(tmp_path), deaths=2))
     found = summarise(record, RunStore(tmp_path))

@@ -58,6 +58,7 @@ def processes(target: Callable[..., None], arguments: Sequence[tuple[object, ...
     return [process.exitcode for process in started]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machines", [("a", "a", "a"), ("a", "b", "c")], ids=["one", "three"])
 def test_three_processes_do_every_trial_once(tmp_path: Path, machines: tuple[str, ...]) -> None:
     log, trials = tmp_path / "log", 12
@@ -75,6 +76,7 @@ def claim_and_die(database: Path, machine: str, count: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_trials_of_a_killed_process_are_taken_over_at_once(tmp_path: Path) -> None:
     database = tmp_path / "search.db"
     assert processes(claim_and_die, [(database, "here", 2)]) == [-signal.SIGKILL]
@@ -82,6 +84,7 @@ def test_trials_of_a_killed_process_are_taken_over_at_once(tmp_path: Path) -> No
     assert [search.claim() for _ in range(5)] == [0, 1, 2, 3, None]
 
 
+@pytest.mark.slow
 def test_trials_of_another_machine_are_taken_over_when_it_gives_no_sign_of_life(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +121,7 @@ def test_a_clock_that_is_hours_off_takes_nothing_from_a_machine_at_work(
     assert other.claim() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hours", [-12.0, 12.0])
 def test_a_machine_whose_clock_is_hours_off_is_taken_over_from_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: float
@@ -135,6 +139,7 @@ def test_a_lost_machine_is_taken_over_from_within_a_minute() -> None:
     assert module.HEARTBEAT_SECONDS * 3 < module.STALE_SECONDS < 60  # two signs may go missing
 
 
+@pytest.mark.slow
 def test_of_two_that_reach_for_an_orphan_one_gets_it(tmp_path: Path) -> None:
     database = tmp_path / "search.db"
     processes(claim_and_die, [(database, "here", 1)])
@@ -144,6 +149,7 @@ def test_of_two_that_reach_for_an_orphan_one_gets_it(tmp_path: Path) -> None:
     assert other._take_orphan(seen_by_both) is None
 
 
+@pytest.mark.slow
 def test_who_was_taken_for_dead_neither_fails_nor_disturbs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +167,7 @@ def test_who_was_taken_for_dead_neither_fails_nor_disturbs(
     assert [s.results()[0].score for s in (slept, other, third)] == [0.5] * 3
 
 
+@pytest.mark.slow
 def test_a_trial_given_up_is_free_at_once(tmp_path: Path) -> None:
     one, other = (opened(tmp_path / "search.db", machine, trials=1) for machine in "ab")
     assert one.claim() == 0
@@ -169,6 +176,7 @@ def test_a_trial_given_up_is_free_at_once(tmp_path: Path) -> None:
     assert other.claim() == 0
 
 
+@pytest.mark.slow
 def test_a_trial_that_failed_here_can_be_done_elsewhere(tmp_path: Path) -> None:
     one, other = (opened(tmp_path / "search.db", machine, trials=1) for machine in "ab")
     assert one.claim() == 0
@@ -180,6 +188,7 @@ def test_a_trial_that_failed_here_can_be_done_elsewhere(tmp_path: Path) -> None:
     assert one.results() == other.results() == {0: TrialResult("finished", score=0.5)}
 
 
+@pytest.mark.slow
 def test_the_database_shows_people_what_was_tried(tmp_path: Path) -> None:
     search = opened(tmp_path / "search.db")
     for score in (0.5, None, 0.75, 0.25):
@@ -210,6 +219,7 @@ TAMPERED: dict[str, Callable[[Search], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tamper", TAMPERED.values(), ids=TAMPERED)
 def test_a_search_with_other_trials_than_its_own_is_refused(
     tmp_path: Path, tamper: Callable[[Search], object]
@@ -252,6 +262,7 @@ def test_a_database_that_cannot_be_opened_is_named_without_its_password(
     assert "secret" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_trial_that_ends_while_its_owner_is_looked_at_is_not_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

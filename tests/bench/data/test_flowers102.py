@@ -86,6 +86,7 @@ def test_labels_are_those_of_the_numbers_and_counted_from_0(tmp_path: Path) -> N
     assert found.labels == (0, 0, 1, 2)
 
 
+@pytest.mark.slow
 def test_four_fifths_of_each_part_train_and_the_rest_is_halved(tmp_path: Path) -> None:
     splits = split_parts(put(tmp_path, range(1, COUNT + 1)))
     assert [len(split.files) for split in splits] == [6551, 819, 819]
@@ -104,6 +105,7 @@ def test_four_fifths_of_each_part_train_and_the_rest_is_halved(tmp_path: Path) -
         assert turns > 0.9 * len(split.labels)
 
 
+@pytest.mark.slow
 def test_a_photograph_is_for_the_same_in_a_subset_and_always(tmp_path: Path) -> None:
     whole = split_parts(put(tmp_path / "whole", range(1, COUNT + 1)))
     some = split_parts(put(tmp_path / "some", range(5, 4000, 2)))

@@ -88,6 +88,7 @@ def test_a_molecule_has_at_least_one_atom() -> None:
 # Merging
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=12))
 def test_to_pick_is_to_merge_those_that_are_picked(indices: list[int]) -> None:
     molecules = synthetic_molecules(8, seed=3)

@@ -282,6 +282,7 @@ def many(count: int, classes: tuple[str, ...] = ("neg", "pos")) -> Reviews:
     return Reviews(tuple(Review(id, f"text of {id}") for id in ids))
 
 
+@pytest.mark.slow
 def test_the_split_is_the_one_that_keras_makes_of_the_folder(
     tmp_path: Path, keras: ModuleType
 ) -> None:

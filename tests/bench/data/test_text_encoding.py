@@ -63,6 +63,7 @@ def test_half_a_pair_which_json_may_hold_is_no_error() -> None:
     assert tokenize("lone \ud800 half") == [b"lone", b"half"]  # it becomes a ?, which is deleted
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_words_have_neither_capitals_nor_punctuation_nor_gaps(text: str) -> None:
     gone = {*string.punctuation, *string.ascii_uppercase, *" \t\n\r\x0b\x0c"}

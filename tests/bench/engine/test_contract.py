@@ -250,6 +250,7 @@ def test_parts_of_gradients_add_up_to_whole_ones(tmp_path: Path) -> None:
     assert done.result.gradients == 7
 
 
+@pytest.mark.slow
 def test_losses_are_means_since_the_point_before(tmp_path: Path) -> None:
     seen: list[float] = []
 

@@ -38,6 +38,7 @@ from tests.helpers.engine_tasks import (
 BADM = Path(sys.executable).parent / "badm"
 
 
+@pytest.mark.slow
 def test_another_process_and_folder_give_the_same_run(tmp_path: Path) -> None:
     adam = find_method("adam")
     here = train(Noisy(), tmp_path / "here", adam, schedule="cosine")

@@ -47,6 +47,7 @@ def same(a: DLADMM, b: DLADMM) -> bool:
     return all(torch.equal(x, y) for x, y in zip(a.W + a.b, b.W + b.b, strict=True))
 
 
+@pytest.mark.slow
 @given(c=numbers, a=numbers)
 @settings(max_examples=300)
 def test_hidden_z_is_the_global_minimiser(c: float, a: float) -> None:
@@ -122,6 +123,7 @@ def test_fista_stops_within_its_tolerance_of_the_optimum() -> None:
     torch.testing.assert_close(proximal.output(z, target, y, 0.5), exact, atol=0.02, rtol=0)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), exponent=st.floats(-6, 0), first=st.floats(-8, 1))
 @settings(max_examples=30)
 def test_every_step_but_the_dual_one_lowers_the_lagrangian(
@@ -376,6 +378,7 @@ def test_anderson_of_equal_points_stays_there() -> None:
     assert torch.equal(x, torch.ones(3))
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), exponent=st.floats(-5, -1))
 @settings(max_examples=15)
 def test_the_safeguard_never_ends_above_a_plain_sweep(seed: int, exponent: float) -> None:
@@ -412,6 +415,7 @@ def digits(
     return run(config, task, method, RunStore(folder), options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dladmm", "aa-dladmm"])
 def test_digits_are_learnt(name: str, tmp_path: Path) -> None:
     result = digits(tmp_path, name, rho=1e-2).result
@@ -420,6 +424,7 @@ def test_digits_are_learnt(name: str, tmp_path: Path) -> None:
     assert result.gradients > 200  # an iteration is more than an epoch of gradients
 
 
+@pytest.mark.slow
 def test_a_run_on_digits_resumes_bitwise(tmp_path: Path) -> None:
     whole = digits(tmp_path / "whole", "aa-dladmm", rho=1e-3)
     calls = iter(range(1000))

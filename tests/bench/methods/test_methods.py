@@ -355,6 +355,7 @@ def test_unknown_names_are_refused_with_the_nearest(typed: str, suggested: str) 
     assert f"there is no method {typed!r}{suggested}" in str(refused.value)
 
 
+@pytest.mark.slow
 def test_importing_methods_is_light() -> None:
     code = "import sys, badm.bench.methods; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -431,6 +432,7 @@ def test_badm_printed_is_badm_from_the_papers_penalties() -> None:
     assert_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_badm_is_the_default_of_the_library() -> None:
     ours, theirs = model(), model()
     train(trainer_of(METHODS["badm"], ours), ours, STEPS)

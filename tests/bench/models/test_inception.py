@@ -71,6 +71,7 @@ def network_with(weights: dict[str, Tensor]) -> InceptionV3:
 # The network
 
 
+@pytest.mark.slow
 def test_features_are_those_of_keras(
     keras: ModuleType, tmp_path: Path, weights: dict[str, Tensor]
 ) -> None:
@@ -108,6 +109,7 @@ def test_features_are_those_of_keras(
     assert theirs.count_params() == ours - scales + 2 * averages
 
 
+@pytest.mark.slow
 def test_grey_images_are_repeated_in_all_colours(
     tmp_path: Path, weights: dict[str, Tensor]
 ) -> None:
@@ -123,6 +125,7 @@ def test_grey_images_are_repeated_in_all_colours(
 # Files
 
 
+@pytest.mark.slow
 def test_a_state_dict_of_torch_is_loaded_with_what_else_it_holds(
     tmp_path: Path, weights: dict[str, Tensor]
 ) -> None:
@@ -135,6 +138,7 @@ def test_a_state_dict_of_torch_is_loaded_with_what_else_it_holds(
     assert torch.equal(network(x), network_with(weights)(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 1, 95])
 def test_layers_of_keras_are_taken_in_the_order_of_their_numbers(
     first: int, tmp_path: Path, weights: dict[str, Tensor]
@@ -147,6 +151,7 @@ def test_layers_of_keras_are_taken_in_the_order_of_their_numbers(
             assert torch.equal(network.state_dict()[name], tensor), name
 
 
+@pytest.mark.slow
 def test_the_file_of_a_whole_model_and_one_with_scales_are_read_too(
     tmp_path: Path, weights: dict[str, Tensor]
 ) -> None:
@@ -190,6 +195,7 @@ def _wrong_norm(file: Any) -> None:
     file["batch_normalization_3/batch_normalization_3/moving_mean:0"] = np.zeros(65, np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
@@ -211,6 +217,7 @@ def test_what_a_file_of_keras_lacks_is_named(
     assert str(file) in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -232,6 +239,7 @@ def test_what_a_state_dict_lacks_is_named(
     assert str(file) in str(caught.value)
 
 
+@pytest.mark.slow
 def test_files_of_other_kinds_are_named(tmp_path: Path) -> None:
     absent, text, cut, listed = (tmp_path / name for name in ("no", "text", "cut.h5", "list.pt"))
     text.write_text("weights")
@@ -263,6 +271,7 @@ def test_nothing_in_a_file_is_unpickled(tmp_path: Path) -> None:
     assert not target.exists()
 
 
+@pytest.mark.slow
 def test_the_variable_makes_kid_one_over_inception(
     tmp_path: Path, weights: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:

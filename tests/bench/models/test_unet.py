@@ -108,6 +108,7 @@ class Built:
         return self.layers.Add()([self.convolution(x, ours.second), shortcut])
 
 
+@pytest.mark.slow
 def test_the_network_is_the_one_of_keras(keras: ModuleType) -> None:
     torch.manual_seed(0)
     ours = shaken(UNet()).eval()

@@ -88,6 +88,7 @@ class Like:
         return self.dense(self.perceptron(flat, ours.head), ours.output)
 
 
+@pytest.mark.slow
 def test_the_network_is_the_one_of_keras(keras: ModuleType) -> None:
     ours, x, like = network(), images(2), Like(keras)
     theirs = like.network(x.float() / 255, ours)

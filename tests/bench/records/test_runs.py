@@ -442,6 +442,7 @@ def _in_a_small_disk(disk: Path, source: str) -> None:
     print(json.dumps(codes))
 
 
+@pytest.mark.slow
 def test_a_full_or_read_only_disk_is_reported_and_the_command_resumes_later(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -326,6 +326,7 @@ def test_a_large_comparison_makes_a_page_that_can_be_sent(tmp_path: Path) -> Non
     assert (more.stat().st_size - few.stat().st_size) / curves < 11_000
 
 
+@pytest.mark.slow
 def test_figures_are_text_and_the_same_every_time(tmp_path: Path) -> None:
     base = comparison(tasks=1, methods=6)
     first = draw_figures(base, tmp_path / "first")
@@ -362,6 +363,7 @@ def test_the_axis_of_a_loss_has_numbers_and_room_for_them(
     assert ticks == shown
 
 
+@pytest.mark.slow
 def test_names_with_dollars_and_tags_are_drawn_as_they_are(tmp_path: Path) -> None:
     base = comparison(tasks=1, methods=2)
     name = "a$\\frac$<b>"
@@ -425,6 +427,7 @@ def test_pictures_stand_in_a_figure_methods_side_by_side_over_training(tmp_path:
     assert again[0].read_bytes() == paths[0].read_bytes()
 
 
+@pytest.mark.slow
 def test_pictures_of_one_step_are_in_rows_of_three_methods(tmp_path: Path) -> None:
     file = io.BytesIO()
     Image.new("L", (20, 10), 90).save(file, "PNG")

@@ -61,6 +61,7 @@ def numbers(written: Path) -> Any:
     return json.loads(text, parse_constant=pytest.fail)
 
 
+@pytest.mark.slow
 def test_every_cell_has_ours_the_papers_and_the_difference(written: Path, numbers: Any) -> None:
     markdown = (written / "node-classification.md").read_text(encoding="utf-8")
     ours = {
@@ -83,6 +84,7 @@ def test_every_cell_has_ours_the_papers_and_the_difference(written: Path, number
             assert points == pytest.approx(100 * (value - stated), abs=0.0501)
 
 
+@pytest.mark.slow
 def test_dladmm_is_taken_from_the_perceptrons_with_a_footnote(written: Path, numbers: Any) -> None:
     first, second = numbers["comparisons"]
     assert {row["method"] for row in first["rows"]} == {"sgd"}
@@ -98,6 +100,7 @@ def test_dladmm_is_taken_from_the_perceptrons_with_a_footnote(written: Path, num
     assert list(cells(markdown, "GNN")) == ["method", "---", "SGD (sgd)"]
 
 
+@pytest.mark.slow
 def test_the_notes_say_what_could_not_be_matched(written: Path) -> None:
     markdown = (written / "node-classification.md").read_text(encoding="utf-8")
     assert "**The data are synthetic" in markdown
@@ -109,6 +112,7 @@ def test_the_notes_say_what_could_not_be_matched(written: Path) -> None:
     assert "--scale smoke --seeds 1 --steps 5 --methods sgd,dladmm`" in markdown
 
 
+@pytest.mark.slow
 def test_a_second_call_runs_nothing_anew_and_writes_the_same(tmp_path: Path) -> None:
     again = ("reproduce", "molecule", *QUICK, "--methods", "adam,badm", "--runs", tmp_path / "runs")
     first = badm(*again, "-o", tmp_path / "first", "--json")
@@ -158,6 +162,7 @@ def test_missing_data_is_named_with_what_gets_it(
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_a_part_goes_on_without_the_tasks_whose_data_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,6 +357,7 @@ def test_steps_to_the_target_have_a_table_where_there_is_a_target() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_row_from_other_tasks_has_no_place_in_the_table_of_steps(written: Path) -> None:
     markdown = (written / "node-classification.md").read_text(encoding="utf-8")
     rows = markdown.partition("## Steps to the target")[2].partition("\n## ")[0].splitlines()

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from badm import cli
@@ -92,6 +93,7 @@ def test_there_are_no_steps_to_match_without_the_task_or_an_end() -> None:
     assert math.isinf(steps_to_match(RACE, empty)[1].steps.value)
 
 
+@pytest.mark.slow
 def test_the_language_model_has_steps_to_match_and_is_fine_tuned(tmp_path: Path) -> None:
     words = ["reproduce", "language-model", "--scale", "smoke", "--steps", "4", "--jobs", "1"]
     words += ["--seeds", "1", "--methods", "adam,sgd-sigma", "--quiet"]

@@ -231,6 +231,7 @@ def test_the_gradient_of_a_batch_is_the_weighted_mean_of_its_sub_batches() -> No
 # Runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "method"),
     [(Bbbp, "adam"), (Bbbp, "badm"), (BbbpPadded, "badm"), (Bbbp, "badm-printed")],

@@ -135,6 +135,7 @@ def test_runs_with_other_features_are_other_runs(
 # The figures
 
 
+@pytest.mark.slow
 def test_the_score_is_the_distance_of_what_is_sampled(model: Diffusion) -> None:
     split = load_splits(TASK).validation
     torch.manual_seed(3)
@@ -185,6 +186,7 @@ def test_only_the_network_is_trained(model: Diffusion) -> None:
 # Samples
 
 
+@pytest.mark.slow
 def test_metrics_and_pictures_are_the_same_for_a_seed_and_others_for_another(
     model: Diffusion,
 ) -> None:
@@ -238,6 +240,7 @@ def test_a_sheet_shows_every_sample_in_its_place() -> None:
 # Runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["adam", "badm", "badm-printed"])
 def test_a_run_on_made_up_images_learns_their_noise(tmp_path: Path, method: str) -> None:
     setting = {} if method == "badm-printed" else {"lr": 5e-3}
@@ -271,6 +274,7 @@ def stopped_at(step: int) -> RunOptions:
     return RunOptions(on_step=watch, should_stop=lambda: done >= step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["adam", "badm"])
 def test_after_a_stop_the_run_goes_on_with_its_average_bit_for_bit(
     tmp_path: Path, method: str

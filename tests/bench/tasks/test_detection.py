@@ -232,6 +232,7 @@ def test_the_paper_settings_are_those_that_its_note_tells() -> None:
 # Runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "method", "lr"),
     [("detection", "badm", 5e-3), ("detection-scaled", "adam", 5e-3)],
@@ -258,6 +259,7 @@ def pixels_of(picture: bytes, colour: list[int]) -> int:
     return int((np.abs(shown - colour).sum(-1) < 30).sum())
 
 
+@pytest.mark.slow
 def test_the_picture_shows_both_boxes_and_is_the_same_every_time() -> None:
     splits = Detection("smoke").data()
     images, truths = splits.validation.images[:5], splits.validation.boxes[:5]
@@ -276,6 +278,7 @@ def test_the_picture_shows_both_boxes_and_is_the_same_every_time() -> None:
     assert pixels_of(outside, cyan) < 100  # of the key alone
 
 
+@pytest.mark.slow
 def test_the_artifact_of_a_run_has_twelve_validation_images() -> None:
     task = Detection("smoke")
     splits = task.data()
@@ -303,6 +306,7 @@ def put(folder: Path, count: int, *, flat: dict[int, list[int]]) -> None:
         savemat(annotations / f"annotation_{number:04}.mat", {"box_coord": np.array([box])})
 
 
+@pytest.mark.slow
 def test_a_flat_box_is_left_out_of_its_split_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

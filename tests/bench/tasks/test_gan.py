@@ -67,6 +67,7 @@ def moved_biases(network: nn.Module) -> nn.Module:
 # The networks
 
 
+@pytest.mark.slow
 def test_the_networks_have_the_parameters_of_the_example(smoke: ConditionalGanTask) -> None:
     full = ConditionalGanTask("fashion", "paper").model(load_splits(smoke))
     assert isinstance(full, ConditionalGan)
@@ -300,6 +301,7 @@ def test_metrics_tell_real_images_from_few_from_noise(smoke: ConditionalGanTask)
     assert smoke.warning(one).startswith("collapsed: at the end the images of a class vary")
 
 
+@pytest.mark.slow
 def test_kid_is_over_as_many_images_of_classes_that_are_drawn(smoke: ConditionalGanTask) -> None:
     """Perfect images have zero in the mean, which those of the very classes would not have."""
     splits = load_splits(smoke)
@@ -384,6 +386,7 @@ def numbers(images: Tensor) -> list[int]:
     return (256 * images[:, 0, 1, 1].int() + images[:, 0, 1, -2].int()).tolist()
 
 
+@pytest.mark.slow
 def test_real_images_are_held_out_and_the_notes_say_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -432,6 +435,7 @@ def test_data_that_are_not_there_name_the_command(
 # Runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 @pytest.mark.parametrize("method", ["adam", "badm"])
 def test_smoke_runs_go_to_their_end_and_both_players_learn(
@@ -456,6 +460,7 @@ def test_smoke_runs_go_to_their_end_and_both_players_learn(
     assert shown == {max(1, round(part * task.steps)) for part in task.artifacts_at}
 
 
+@pytest.mark.slow
 def test_a_generator_learns_from_a_discriminator_that_stays_as_it_is() -> None:
     """What it is for: its loss falls when the other player takes no step."""
     task = ConditionalGanTask("mnist", "smoke")
@@ -474,6 +479,7 @@ def test_a_generator_learns_from_a_discriminator_that_stays_as_it_is() -> None:
     assert losses[-1] < 0.8 * losses[0]
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_again_and_differs_by_seed(tmp_path: Path) -> None:
     runs = [
         train(ConditionalGanTask("fashion", "smoke"), tmp_path / str(n), seed=seed, steps=6)
@@ -585,6 +591,7 @@ class Both(Collapsing):
 """
 
 
+@pytest.mark.slow
 def test_a_comparison_goes_on_past_collapse_and_divergence(tmp_path: Path) -> None:
     """One method diverges, the others collapse, which is told by seed; all are compared."""
     (tmp_path / "both.py").write_text(TASK_FILE)

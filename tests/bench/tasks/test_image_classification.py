@@ -79,6 +79,7 @@ def test_every_set_has_a_task_at_every_scale() -> None:
             assert task.target is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IMAGE_TASKS)
 def test_every_task_learns_made_up_images(tmp_path: Path, name: str) -> None:
     task = TASKS[name]("smoke")
@@ -95,6 +96,7 @@ def test_every_task_learns_made_up_images(tmp_path: Path, name: str) -> None:
     assert losses[-1] < 0.5 * losses[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["badm", "badm-printed", "badm-kronecker", "muon", "rmsprop"])
 def test_other_methods_take_kernels_of_convolutions(tmp_path: Path, method: str) -> None:
     done = train(made(), tmp_path, find_method(method), steps=3)
@@ -108,6 +110,7 @@ def test_methods_that_train_layer_by_layer_say_that_they_cannot(tmp_path: Path) 
     assert done.result.status == "cannot"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["image-cifar10", "image-flowers-augmented"])
 def test_equal_runs_are_equal_and_others_are_not(tmp_path: Path, name: str) -> None:
     runs = [
@@ -403,6 +406,7 @@ def put_weeds(folder: Path, each: int) -> None:
     (folder / "labels.csv").write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("images", "put"), [("flowers", put_flowers), ("deepweeds", put_weeds)])
 def test_photographs_are_parted_class_by_class_and_trained_on(
     tmp_path: Path,
@@ -576,6 +580,7 @@ def test_right_images_are_green_and_wrong_ones_red() -> None:
     assert (128, 128, 128) in one_wrong[:3]  # the images themselves
 
 
+@pytest.mark.slow
 def test_equal_artifacts_are_equal_to_the_byte_and_grow_by_rows() -> None:
     images, names = noise(9, 8, 8, 3), [f"{n}$ class" for n in range(9)]
     once, again = (classified_grid(images, names, names[::-1]) for _ in range(2))

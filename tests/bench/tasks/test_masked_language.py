@@ -385,6 +385,7 @@ def stage(
     return config, done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", ["adam", "badm", "badm-printed", "badm-kronecker", "muon", "soap"]
 )
@@ -400,6 +401,7 @@ def test_pre_training_on_made_up_reviews_learns(tmp_path: Path, method: str) -> 
     assert first > 20 * losses[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, task in TASKS.items() if task.after is None])
 def test_every_variant_of_pre_training_runs(tmp_path: Path, name: str) -> None:
     done = train(find(name, "smoke").task, tmp_path, find_method("adam"), setting={"lr": 1e-2})
@@ -408,6 +410,7 @@ def test_every_variant_of_pre_training_runs(tmp_path: Path, name: str) -> None:
     assert set(done.result.test or {}) == {"loss", "accuracy"}
 
 
+@pytest.mark.slow
 def test_the_stages_hand_on_their_weights(tmp_path: Path) -> None:
     first, _ = stage("mlm-pretrain", tmp_path)
     frozen, _ = stage("mlm-finetune-frozen", tmp_path, after=first)

@@ -46,6 +46,7 @@ def test_every_task_runs_at_smoke_scale(tmp_path: Path, name: str, method: str) 
     assert set(done.result.test or {}) == {"accuracy", "loss"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_network_learns_the_synthetic_graph(tmp_path: Path, network: str) -> None:
     task = made("cora", network)
@@ -57,6 +58,7 @@ def test_every_network_learns_the_synthetic_graph(tmp_path: Path, network: str) 
     assert done.result.score >= (task.target or 0)
 
 
+@pytest.mark.slow
 def test_equal_runs_are_equal_and_others_are_not(tmp_path: Path) -> None:
     method = find_method("adam")
     runs = [
@@ -95,6 +97,7 @@ def test_the_perceptron_gives_layer_wise_methods_its_training_set() -> None:
     assert made("cora", "dnn").supervised(splits.train) is None
 
 
+@pytest.mark.slow
 def test_evaluation_is_over_the_whole_split() -> None:
     task = made("cora", "gnn")
     splits = load_splits(task)

@@ -182,6 +182,7 @@ def test_labels_of_good_reviews_are_1_and_words_are_of_the_training_split() -> N
     assert sum(good) > 0.8 * len(good)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "lr"),
     [("adam", 1e-2), ("badm", 3e-2), ("badm-kronecker", 1e-2), ("soap", 1e-2), ("rmsprop", 1e-2)],

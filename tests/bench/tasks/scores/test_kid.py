@@ -52,6 +52,7 @@ def by_loops(real: Tensor, fake: Tensor) -> float:
     return within(real) + within(fake) - 2 * between
 
 
+@pytest.mark.slow
 def test_a_batch_agrees_with_the_definition_written_as_loops() -> None:
     real = normal(24, torch.zeros(5), 1.0, seed=0)
     fake = normal(24, torch.full((5,), 0.4), 0.7, seed=1)
@@ -95,6 +96,7 @@ def exact(means: tuple[Tensor, Tensor], stds: tuple[float, float]) -> float:
     )
 
 
+@pytest.mark.slow
 def test_the_estimate_tends_to_the_distance_of_two_normal_distributions() -> None:
     means = torch.zeros(6, dtype=torch.float64), torch.linspace(0.1, 0.6, 6, dtype=torch.float64)
     stds = 1.0, 0.8
@@ -175,6 +177,7 @@ def made_up(count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return images[:, None], labels
 
 
+@pytest.mark.slow
 def test_the_classifier_learns_the_classes_and_its_features_tell_more_from_less_like() -> None:
     images, labels = made_up(600)
     network = feature_network(images, labels, 4)
@@ -192,6 +195,7 @@ def test_the_classifier_learns_the_classes_and_its_features_tell_more_from_less_
     assert distances[0] < 0.1 < distances[-1]
 
 
+@pytest.mark.slow
 def test_features_have_a_mean_square_of_one_over_the_images_trained_on() -> None:
     images, labels = made_up(200)
     network = feature_network(images, labels, 4)
@@ -206,6 +210,7 @@ def test_bytes_and_floats_are_the_same_images() -> None:
     assert torch.equal(network.features(images), network.features(images.float() / 255))
 
 
+@pytest.mark.slow
 def test_the_classifier_depends_on_its_images_alone_and_leaves_no_trace(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +263,7 @@ def test_a_classifier_is_trained_once_and_read_from_the_cache_as_it_was(
     assert kept.suffix == ".pt"
 
 
+@pytest.mark.slow
 def test_other_images_labels_classes_or_settings_are_another_classifier(
     trainings: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
