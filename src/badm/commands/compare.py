@@ -43,6 +43,7 @@ def compare(
     ] = DEFAULT["seeds"],
     scale: options.Scale = DEFAULT["scale"],
     schedule: options.Schedule = DEFAULT["schedule"],
+    warmup: options.Warmup = DEFAULT["warmup"],
     objective: Annotated[
         str,
         typer.Option(
@@ -111,6 +112,7 @@ def compare(
                     seeds=seeds,
                     scale=scale,  # type: ignore[arg-type]
                     schedule=schedule,
+                    warmup=warmup,
                     objective=objective,  # type: ignore[arg-type]
                     target=target,
                     steps=steps,

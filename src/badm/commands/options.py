@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from badm.bench.engine.options import AUTO, DEVICES
-from badm.bench.engine.training import SCHEDULES
+from badm.bench.engine.schedules import MOST_WARMUP, SCHEDULES
 from badm.bench.method import Method, Setting
 from badm.bench.report.saving import OUTPUT_FORMS, check_output
 from badm.bench.task import MOST, SCALES
@@ -68,6 +68,13 @@ Schedule = Annotated[
     str,
     typer.Option(
         help=f"Learning-rate schedule: {', '.join(SCHEDULES)}.", callback=one_of(*SCHEDULES)
+    ),
+]
+Warmup = Annotated[
+    float,
+    typer.Option(
+        callback=between(0, MOST_WARMUP),
+        help="Fraction of the steps over which the learning rate first rises from 0.",
     ),
 ]
 Steps = Annotated[

@@ -40,6 +40,7 @@ def run(
     ] = DEFAULT["replicas"],
     scale: options.Scale = DEFAULT["scale"],
     schedule: options.Schedule = DEFAULT["schedule"],
+    warmup: options.Warmup = DEFAULT["warmup"],
     steps: options.Steps = DEFAULT["steps"],
     runs: options.Runs = DEFAULT["runs"],
     threads: options.Threads = DEFAULT["threads"],
@@ -92,6 +93,7 @@ def run(
                     replicas=replicas,
                     scale=scale,  # type: ignore[arg-type]  # checked by typer's callback
                     schedule=schedule,
+                    warmup=warmup,
                     steps=steps,
                     runs=runs,
                     threads=threads,

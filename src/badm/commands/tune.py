@@ -22,6 +22,7 @@ def tune(
     trials: options.Trials = DEFAULT["trials"],
     scale: options.Scale = DEFAULT["scale"],
     schedule: options.Schedule = DEFAULT["schedule"],
+    warmup: options.Warmup = DEFAULT["warmup"],
     steps: options.Steps = DEFAULT["steps"],
     runs: options.Runs = DEFAULT["runs"],
     jobs: options.Jobs = DEFAULT["jobs"],
@@ -58,6 +59,7 @@ def tune(
                 trials=trials,
                 scale=scale,  # type: ignore[arg-type]  # checked by typer's callback
                 schedule=schedule,
+                warmup=warmup,
                 steps=steps,
                 runs=runs,
                 jobs=jobs,

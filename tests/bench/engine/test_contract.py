@@ -13,8 +13,8 @@ from torch import nn
 
 from badm.bench import Method, Splits, Task
 from badm.bench.engine.options import RunOptions
+from badm.bench.engine.schedules import SCHEDULES
 from badm.bench.engine.tensors import digest
-from badm.bench.engine.training import SCHEDULES
 from badm.bench.errors import StoreError
 from badm.bench.records.runs import RunStore
 from badm.bench.tasks.scores.image_grids import sample_grid
@@ -207,6 +207,13 @@ def test_the_schedule_goes_from_one_towards_zero(tmp_path: Path, schedule: str) 
         }[schedule],
         abs=1e-15,
     )
+
+
+def test_a_run_warms_up_before_its_schedule(tmp_path: Path) -> None:
+    factors: list[float] = []
+    method = recording(factors, lambda module, work: work.lr_factor)
+    train(Line(), tmp_path, method, steps=4, schedule="linear", warmup=0.5)
+    assert factors == pytest.approx([0.5, 1, 1, 0.5])
 
 
 def test_the_schedule_scales_the_learning_rate(tmp_path: Path) -> None:

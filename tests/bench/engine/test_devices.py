@@ -46,6 +46,7 @@ TASKS = (
     "text-imdb",
     "mlm-pretrain-dynamic",
     "mlm-finetune",
+    "char-imdb",
 )
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 

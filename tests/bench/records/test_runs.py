@@ -41,6 +41,7 @@ OTHER: dict[str, Any] = {
     "threads": 2,
     "engine": 2,
     "device": "cuda",
+    "warmup": 0.05,
 }
 
 
@@ -62,6 +63,13 @@ def test_the_file_of_a_run_on_the_cpu_does_not_state_its_device() -> None:
     assert later.to_dict()["setting"] == {"device": "cpu"}
     on_cuda = replace(CONFIG, device="cuda", after=replace(CONFIG, device="cuda"))
     assert on_cuda.to_dict()["device"] == on_cuda.to_dict()["after"]["device"] == "cuda"
+
+
+def test_the_file_of_a_run_without_warmup_does_not_state_it() -> None:
+    """As those of older versions: the same bytes and keys."""
+    assert "warmup" not in replace(CONFIG, after=CONFIG).to_dict()
+    assert CONFIG.key == "0c0a2d1b92146674"
+    assert replace(CONFIG, warmup=0.05).to_dict()["warmup"] == 0.05
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def compare(
     seeds: int = 3,
     scale: Scale = "cpu",
     schedule: str = "constant",
+    warmup: float = 0.0,
     objective: Literal["score", "steps"] = "score",
     target: float | None = None,
     steps: int | None = None,
@@ -77,6 +78,7 @@ def compare(
         seeds: Final runs per method and task, with the seeds 0, 1, 2, …
         scale: Size of the tasks: ``"smoke"`` (seconds), ``"cpu"``, or ``"paper"``.
         schedule: Learning-rate schedule: ``"constant"``, ``"linear"`` or ``"cosine"``.
+        warmup: Fraction of the steps over which the learning rate first rises from 0.
         objective: What the search optimizes: the best ``"score"``, or the fewest ``"steps"`` to the
             target.
         target: Validation score to count steps to. Default: the task's own.
@@ -139,6 +141,7 @@ def compare(
         against,
         machine.threads,
         machine.device,
+        warmup,
     )
     runner = ComparisonRunner(plan, RunStore(runs), study, say)
     try:
@@ -158,6 +161,7 @@ def tune(
     trials: int = 8,
     scale: Scale = "cpu",
     schedule: str = "constant",
+    warmup: float = 0.0,
     steps: int | None = None,
     runs: Path | str = "runs",
     jobs: int | None = None,
@@ -178,6 +182,7 @@ def tune(
         trials: Settings to try, the same number for every method.
         scale: Size of the task: ``"smoke"`` (seconds), ``"cpu"``, or ``"paper"``.
         schedule: Learning-rate schedule: ``"constant"``, ``"linear"`` or ``"cosine"``.
+        warmup: Fraction of the steps over which the learning rate first rises from 0.
         steps: Training steps of each run. Default: the task's own number.
         runs: Folder to keep runs in.
         jobs: Runs at a time. Default: one for each core, at most eight.
@@ -222,6 +227,7 @@ def tune(
         reference=names[0],
         threads=machine.threads,
         device=machine.device,
+        warmup=warmup,
     )
     runner = ComparisonRunner(plan, RunStore(runs), study, say)
     with watching(progress, runner.methods_on_tasks) as watch:
@@ -239,6 +245,7 @@ def run(
     replicas: str = "",
     scale: Scale = "cpu",
     schedule: str = "constant",
+    warmup: float = 0.0,
     steps: int | None = None,
     runs: Path | str = "runs",
     threads: int = 1,
@@ -261,6 +268,7 @@ def run(
         replicas: How several ranks meet, such as ``"outer"``. Default: one process.
         scale: Size of the task: ``"smoke"`` (seconds), ``"cpu"``, or ``"paper"``.
         schedule: Learning-rate schedule: ``"constant"``, ``"linear"`` or ``"cosine"``.
+        warmup: Fraction of the steps over which the learning rate first rises from 0.
         steps: Training steps. Default: the task's own number.
         runs: Folder to keep runs in.
         threads: Threads of the run. Part of its key: sums in another order are other numbers.
@@ -299,6 +307,7 @@ def run(
         seed=seed,
         scale=scale,
         schedule=schedule,
+        warmup=warmup,
         steps=steps,
         progress=progress,
     )

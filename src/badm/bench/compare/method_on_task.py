@@ -134,6 +134,7 @@ class MethodOnTask:
             after=None if self.previous is None else self.previous.entry.finals[seed],
             threads=self.plan.threads,
             device=self.plan.device,
+            warmup=self.plan.warmup,
         )
 
     def _previous_stage_error(self, seed: int) -> str:

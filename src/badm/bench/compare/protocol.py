@@ -25,8 +25,8 @@ from badm.bench.compare.method_on_task import MethodOnTask
 from badm.bench.compare.search import STALE_SECONDS, SearchDatabase
 from badm.bench.engine.environment import available_cores
 from badm.bench.engine.options import Machine
+from badm.bench.engine.schedules import MOST_WARMUP, SCHEDULES
 from badm.bench.engine.streams import same_directory
-from badm.bench.engine.training import SCHEDULES
 from badm.bench.engine.workers import RunBroken, RunProgress, WorkerDied, WorkerEvent, Workers
 from badm.bench.errors import ProtocolError, StoreError
 from badm.bench.method import Method
@@ -264,6 +264,7 @@ def _check_plan(plan: Plan) -> None:
         ("protocol", plan.protocol in ("tuned", "paper"), "tuned or paper"),
         ("objective", plan.objective in ("score", "steps"), "score or steps"),
         ("schedule", plan.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
+        ("warmup", 0 <= plan.warmup <= MOST_WARMUP, f"a number from 0 to {MOST_WARMUP}"),
         ("scale", plan.scale in SCALES, f"one of {', '.join(SCALES)}"),
         ("trials", plan.trials >= tuned, "a whole number of at least 1"),
         ("seeds", 0 <= plan.seeds <= TUNING_SEED, f"a whole number from 0 to {TUNING_SEED}"),

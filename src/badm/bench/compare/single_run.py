@@ -19,6 +19,7 @@ from badm.bench.engine.launcher import run_or_launch
 from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.ranks import Ranks, join_ranks
 from badm.bench.engine.run import run_on_ranks
+from badm.bench.engine.schedules import check_warmup
 from badm.bench.engine.streams import same_directory
 from badm.bench.engine.training import Interrupted
 from badm.bench.method import Method
@@ -95,10 +96,12 @@ def run_once(
     seed: int,
     scale: Any,
     schedule: str,
+    warmup: float,
     steps: int | None,
     progress: bool | OnStep,
 ) -> SingleRun | None:
     """Do a run and those of the stages before it; the arguments are those of ``badm.bench.run``."""
+    check_warmup(warmup)
     full = method.setting(dict(setting))
     ranks = None
     if started_by_torchrun():
@@ -127,6 +130,7 @@ def run_once(
             schedule=schedule,
             threads=machine.threads,
             device=machine.device,
+            warmup=warmup,
         )
         for stage, config in _stages(found, last):
             own = replace(

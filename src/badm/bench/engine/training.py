@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -27,6 +27,7 @@ from badm.bench.engine.evaluation import Evaluator
 from badm.bench.engine.journal import BadCheckpoint, RankJournal, RunJournal
 from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.ranks import SINGLE_PROCESS, Ranks
+from badm.bench.engine.schedules import lr_factor
 from badm.bench.engine.step_batch import TaskStepBatch
 from badm.bench.engine.task_data import (
     load_splits,
@@ -48,12 +49,6 @@ from badm.bench.task import Player, Task, to_device
 from badm.bench.tasks.data_identity import identity
 from badm.bench.tasks.error_context import method_errors, task_errors
 
-# What the learning rate is multiplied by, given the fraction of the steps that is done.
-SCHEDULES: dict[str, Callable[[float], float]] = {
-    "constant": lambda done: 1.0,
-    "linear": lambda done: 1 - done,
-    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
-}
 LOSS_POINTS = 200  # about how many points of the training loss a trajectory has
 
 
@@ -263,7 +258,8 @@ class Training:
     def _step(self) -> list[float]:
         """Let every player take a step, and return their losses."""
         k = self.state.step = self.state.step + 1
-        factor = SCHEDULES[self.config.schedule]((k - 1) / self.config.steps)
+        config = self.config
+        factor = lr_factor(config.schedule, config.warmup, k, config.steps)
         device = self.machine.device
         synchronize(device)
         began = time.perf_counter()

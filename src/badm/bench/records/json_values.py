@@ -7,17 +7,21 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+# Fields that came later, with the defaults that are not written.
+LATER: dict[str, Any] = {"device": "cpu", "warmup": 0.0}
+
 
 def as_saved(record: Any) -> dict[str, Any]:
-    """Convert a dataclass and those in it to dicts, leaving out a device that is the CPU.
+    """Convert a dataclass and those in it to dicts, leaving out what older files do not state.
 
-    Older files do not state a device; so their bytes and keys stay the same.
+    A field of ``LATER`` is left out while it has its default; so older bytes and keys stay the
+    same.
     """
-    return asdict(record, dict_factory=_without_cpu)
+    return asdict(record, dict_factory=_without_later_defaults)
 
 
-def _without_cpu(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in fields if (name, value) != ("device", "cpu")}
+def _without_later_defaults(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: x for name, x in fields if name not in LATER or x != LATER[name]}
 
 
 def finite_or_none(value: Any) -> Any:

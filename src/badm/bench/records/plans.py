@@ -50,6 +50,7 @@ class Plan:
     reference: str = ""  # method that the others are tested against
     threads: int = 1  # per run; another number changes the order of sums, and so results
     device: str = "cpu"  # of every run: cpu, cuda or mps
+    warmup: float = 0.0  # fraction of the steps over which the learning rate rises
 
     @property
     def key(self) -> str:

@@ -64,6 +64,7 @@ class RunConfig:
     threads: int = 1
     engine: int = 1
     device: str = "cpu"  # type: cpu, cuda or mps
+    warmup: float = 0.0  # fraction of the steps over which the learning rate rises
 
     def __post_init__(self) -> None:
         for name, value in dict(self.setting).items():

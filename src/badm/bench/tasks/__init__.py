@@ -21,6 +21,7 @@ from badm.bench.records.runs import ENGINE, RunConfig
 from badm.bench.task import Scale, Task, check_task
 from badm.bench.tasks.bbbp import Bbbp, BbbpPadded
 from badm.bench.tasks.cgan import TASKS as CGAN_TASKS
+from badm.bench.tasks.character_model import CharacterModel
 from badm.bench.tasks.data_identity import identity, missing_data
 from badm.bench.tasks.ddim import TASKS as DDIM_TASKS
 from badm.bench.tasks.detection import Detection, DetectionScaled
@@ -46,6 +47,7 @@ TASKS: dict[str, Callable[[Scale], Task]] = {
     **DDIM_TASKS,
     "text-imdb": TextClassification,
     **MASKED_LANGUAGE_TASKS,
+    "char-imdb": CharacterModel,
     "mnist-mlp": MnistMlp,
     "mnist-mlp-sigmoid": MnistMlpSigmoid,
     "fashion-mlp": FashionMlp,
@@ -112,6 +114,7 @@ class FoundTask:
         after: RunConfig | None = None,
         threads: int = 1,
         device: str = "cpu",
+        warmup: float = 0.0,
     ) -> RunConfig:
         """Return the configuration of a run: everything that its result depends on."""
         return RunConfig(
@@ -130,6 +133,7 @@ class FoundTask:
             threads,
             ENGINE,
             device,
+            warmup,
         )
 
     def confirm(self, config: RunConfig) -> None:
