@@ -27,7 +27,7 @@ from gradient_streams import (
     Stream,
     Verdict,
     bases_follow_rounding,
-    judge,
+    check_stream,
     optimizers,
     streams,
 )
@@ -184,7 +184,7 @@ def main() -> None:
     began = time.process_time()
     table_of_streams = streams()[:: options.every]
     found = {
-        (name, stream): judge(stream, make_for)
+        (name, stream): check_stream(stream, make_for)
         for stream in table_of_streams
         for name, make_for in optimizers().items()
     }

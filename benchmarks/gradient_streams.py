@@ -429,7 +429,7 @@ class Verdict:
     disagreement: dict[str, float]
 
 
-def judge(stream: Stream, make_for: Callable[[str], Make]) -> Verdict:
+def check_stream(stream: Stream, make_for: Callable[[str], Make]) -> Verdict:
     """Drive one stream on all paths."""
     outcomes = {path: drive(stream, make_for(path)) for path in PATHS}
     oracle = outcomes[ORACLE]

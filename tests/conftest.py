@@ -27,7 +27,7 @@ settings.load_profile("badm")
 
 
 LONG = ("slow", "distributed", "browser", "data")  # markers of what `make quick` leaves out
-SAMPLED = 4  # cases that it runs of a test, but for those marked `every_case`
+SAMPLED = 2  # cases that it runs of a test, but for those marked `every_case`
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def sampled(cases: list[pytest.Item]) -> list[pytest.Item]:
-    """From the first case to the last, evenly apart: of a table every row and every column."""
+    """Keep cases evenly apart, the first and the last among them."""
     if len(cases) <= SAMPLED or cases[0].get_closest_marker("every_case"):
         return cases
     return [cases[round(i * (len(cases) - 1) / (SAMPLED - 1))] for i in range(SAMPLED)]

@@ -40,6 +40,7 @@ def measured(evidence: ModuleType) -> list[tuple[str, str, int, int]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", range(SAMPLES))
 def test_the_last_digit_of_a_measured_number_cannot_change_unseen(
     evidence: ModuleType, measured: list[tuple[str, str, int, int]], sample: int

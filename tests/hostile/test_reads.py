@@ -817,6 +817,7 @@ def test_a_search_that_was_begun_under_the_plain_url_goes_on(tmp_path: Path) -> 
     assert again.search("toy/sgd/0", {}, [{}, {}], "high").claim() == 1
 
 
+@pytest.mark.slow
 def test_a_search_database_that_is_none_is_named_by_its_path(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "what?")
     path = store.folder / "search.db"
@@ -826,6 +827,7 @@ def test_a_search_database_that_is_none_is_named_by_its_path(tmp_path: Path) -> 
     assert f"database {path}: " in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_store_whose_own_search_database_cannot_be_opened_is_to_blame(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     (tmp_path / "search.db").mkdir()

@@ -583,6 +583,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_database_that_is_damaged_midway_ends_the_search_in_a_sentence(
     file: Path, damage: Callable[[Path], None]

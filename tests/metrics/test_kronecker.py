@@ -224,6 +224,7 @@ def test_only_a_long_side_is_cut(shape: tuple[int, int], grid: tuple[int, int]) 
     assert eigenbases.grid(*shape) == grid
 
 
+@pytest.mark.slow
 @given(n=st.integers(1, 3), rows=st.integers(1, 40), cols=st.integers(1, 40))
 def test_blocks_cover_a_matrix_once(n: int, rows: int, cols: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

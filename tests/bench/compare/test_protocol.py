@@ -195,6 +195,7 @@ def test_trials_never_read_the_test_split(tmp_path: Path, log: Path) -> None:
     assert all(r.result is not None and r.result.test is None for r in trials)
 
 
+@pytest.mark.slow
 def test_a_search_alone_is_no_comparison_to_report(tmp_path: Path) -> None:
     compare(replace(PLAN, seeds=0), tmp_path)
     assert not list(tmp_path.glob("comparisons/*.json"))

@@ -233,6 +233,7 @@ def test_a_search_with_other_trials_than_its_own_is_refused(
         opened(tmp_path / "search.db").claim()
 
 
+@pytest.mark.slow
 def test_a_trial_too_many_is_none(tmp_path: Path) -> None:
     search = opened(tmp_path / "search.db", trials=1)
     assert search.claim() == 0
@@ -242,6 +243,7 @@ def test_a_trial_too_many_is_none(tmp_path: Path) -> None:
     assert search.claim() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "shown"),
     [

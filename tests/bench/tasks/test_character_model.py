@@ -101,6 +101,7 @@ def test_a_run_has_forty_readings(scale: str) -> None:
     assert task.steps // task.evaluate_every >= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "lr"), [("adamw", 1e-2), ("badm", 1e-2)])
 def test_a_run_on_synthetic_reviews_learns(tmp_path: Path, method: str, lr: float) -> None:
     task = CharacterModel("smoke")

@@ -111,6 +111,7 @@ def test_the_estimate_tends_to_the_distance_of_two_normal_distributions() -> Non
     assert kid.kid(real, fake) == pytest.approx(float(np.mean(batches)), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_equal_distributions_have_distance_zero_in_the_mean_and_sometimes_less() -> None:
     mean = torch.full((6,), 0.5, dtype=torch.float64)
     real, fake = (normal(64 * 200, mean, 1.0, seed=seed) for seed in (0, 1))
