@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from badm.bench.methods.as_matrix import AsMatrix, gradients_of
 from badm.bench.methods.badm_methods import groups
-from badm.metrics import metric_for
+from badm.metrics import find, metric_for
 
 
 class FullPrecisionMuon(torch.optim.Muon):
@@ -78,13 +78,14 @@ class Muon:
         beta2: float = 0.999,
         weight_decay: float = 0.0,
     ) -> None:
+        spectral = find("spectral")
         hidden: list[nn.Parameter] = []
         rest: list[dict[str, Any]] = []
-        for group in groups(module, "spectral", weight_decay):
-            names = [metric_for(group["metric"], p).name for p in group["params"]]
-            both = list(zip(group["params"], names, strict=True))
-            hidden += [p for p, name in both if name == "spectral"]
-            others = [p for p, name in both if name != "spectral"]
+        for group in groups(module, spectral.name, weight_decay):
+            metrics = [metric_for(group["metric"], p) for p in group["params"]]
+            both = list(zip(group["params"], metrics, strict=True))
+            hidden += [p for p, metric in both if metric is spectral]
+            others = [p for p, metric in both if metric is not spectral]
             if others:
                 rest.append({"params": others, "weight_decay": group["weight_decay"]})
         self.kernels = [AsMatrix(p) for p in hidden]
