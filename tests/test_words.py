@@ -78,6 +78,7 @@ def retired(path: Path, where: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_no_retired_name_is_an_identifier() -> None:
     found = [
         problem

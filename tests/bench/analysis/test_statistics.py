@@ -80,6 +80,7 @@ def test_mean_interval_refuses_what_has_no_mean(values):
         mean_interval(values)
 
 
+@pytest.mark.slow
 @few
 @given(st.lists(a_score, min_size=1, max_size=8), st.randoms())
 def test_mean_interval_contains_its_value_whatever_the_order_of_seeds(values, order):

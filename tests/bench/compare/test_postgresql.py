@@ -31,6 +31,7 @@ README = ROOT / "README.md"
 SPACE = {"lr": Range(1e-4, 1e-1)}
 TUNED = ("tune", f"{QUICK_TASKS}:quick", "-m", "sgd", "--trials", "5", "--jobs", "1")
 DEADLINE_SECONDS = 90.0
+pytestmark = pytest.mark.slow  # on a server of their own
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,6 @@ class Machine:
         return json.loads(out)
 
 
-@pytest.mark.slow
 def test_with_the_server_restarted_and_a_machine_lost_the_search_ends_as_one_process_alone(
     tmp_path: Path, server: Server
 ) -> None:
@@ -138,7 +138,6 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "OPEN_SECONDS", 0.0)
 
 
-@pytest.mark.slow
 def test_the_line_of_the_readme_works_as_it_is_typed(
     tmp_path: Path, server: Server, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,7 +209,6 @@ def test_what_a_server_refuses_is_reported_in_a_sentence_without_the_password(
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -246,7 +244,6 @@ def test_connections_that_an_administrator_ends_are_made_anew(
     assert [t.params for t in search.study.get_trials()] == list(search.settings)
 
 
-@pytest.mark.slow
 def test_machines_that_make_the_tables_at_the_same_moment_both_get_them(
     tmp_path: Path, server: Server
 ) -> None:
@@ -256,7 +253,6 @@ def test_machines_that_make_the_tables_at_the_same_moment_both_get_them(
     assert sorted(found) == [0, 1, 2, 3]
 
 
-@pytest.mark.slow
 def test_a_machine_lost_in_the_middle_of_a_transaction_blocks_nobody_for_long(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
