@@ -10,7 +10,7 @@ help:
 	@echo "make demo    badm compare digits: 14 methods, equally tuned; a table and a page"
 	@echo "make quick   tests of every part in under a minute: metrics by paths, the theory, runs,"
 	@echo "             a comparison and its report, commands and their errors, hostile input;"
-	@echo "             none marked slow, distributed, browser or data, four cases of each test"
+	@echo "             none marked slow, distributed, browser or data, a few cases of each test"
 	@echo "make test    lint, types and all tests"
 	@echo "make lint    ruff, mypy and the directions of imports"
 	@echo "make clean   remove .venv and whatever was built"
