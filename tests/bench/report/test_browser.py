@@ -100,7 +100,7 @@ class Page:
         return found
 
     def wait(self, condition: Callable[[], Any]) -> Any:
-        return WebDriverWait(self.driver, 10, poll_frequency=0.05).until(lambda _: condition())
+        return WebDriverWait(self.driver, 60, poll_frequency=0.05).until(lambda _: condition())
 
     def cdp(self, command: str, **parameters: object) -> Any:
         return self.driver.execute_cdp_cmd(command, parameters)
@@ -467,14 +467,14 @@ def test_the_theme_follows_the_system_and_the_button(page: Page) -> None:
         "Emulation.setEmulatedMedia",
         features=[{"name": "prefers-color-scheme", "value": "dark"}],
     )
-    page.wait(lambda: colours(page) != light)
+    # The charts are drawn anew after the rest.
+    page.wait(lambda: all(one != other for one, other in zip(light, colours(page), strict=True)))
     dark = colours(page)
-    assert all(one != other for one, other in zip(light, dark, strict=True))
     assert page.one("#theme").text == "Light"
     page.click("#theme")
-    assert colours(page) == light
+    page.wait(lambda: colours(page) == light)
     page.press("#theme", Keys.ENTER)
-    assert colours(page) == dark
+    page.wait(lambda: colours(page) == dark)
     assert (
         page.js("return localStorage.length + sessionStorage.length + document.cookie.length") == 0
     )
