@@ -118,7 +118,7 @@ WHOLE = "of sgd+outer must be a whole number"
         ((*OUTER, "-s", "every=1e3"), f"every {WHOLE} of at least 1, got 1000.0"),
         ((*OUTER, "-s", "outer_lr=NaN"), "outer_lr of sgd+outer must be a finite number"),
         ((*OUTER, "-s", "shards=odd"), "shards of sgd+outer must be one of even, labels, got"),
-        ((*RUN, "--replicas", "sideways"), "there is no mode of replicas 'sideways'"),
+        ((*RUN, "--replicas", "sideways"), "there is no replica mode 'sideways'"),
         ((*RUN, "--steps", "0"), "--steps': must be a number from 1 to 1,000,000,000, got 0"),
         ((*RUN, "--steps", "1" + "0" * 400), "--steps': must be a number from 1"),
         ((*RUN, "--seed", "-1"), "--seed': must be a number from 0 to 4,294,967,295, got -1"),
