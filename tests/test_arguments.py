@@ -37,7 +37,8 @@ BAD = [
     ({"weight_decay": INF}, r"weight_decay must be a finite .*, got inf"),
     (
         {"metric": "manhattan"},
-        r"metric must be one of euclidean, diagonal, spectral, kronecker, got 'manhattan'",
+        r"metric must be one of euclidean, diagonal, spectral, kronecker, kronecker-spectral, "
+        r"got 'manhattan'",
     ),
     ({"metric": None}, r"metric must be one of .*, got None"),
     ({"foreach": True, "fused": True}, r"foreach and fused .*, got foreach=True and fused=True"),
@@ -130,14 +131,14 @@ def test_penalties_of_a_tensor_lr_and_of_lr_zero() -> None:
     assert penalties(group) == (INF, INF)
 
 
-def test_defaults_are_those_of_the_design() -> None:
+def test_the_defaults() -> None:
     (group,) = BADM(one()).param_groups
     del group["params"]
     assert group == {
-        "lr": 1e-3,
+        "lr": 1e-2,
         "beta": 0.9,
         "metric": "spectral",
-        "beta2": 0.999,
+        "beta2": None,
         "eps": 1e-8,
         "weight_decay": 0.0,
         "maximize": False,

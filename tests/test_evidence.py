@@ -80,7 +80,7 @@ def test_every_number_has_a_source_and_is_what_its_source_says(
         ("README.md", "| 12 | 0 | 13 |", "| 13 | 0 | 13 |", "against_adam(row)[0]"),
         ("README.md", "**59.0 %** | **60**", "**59.1 %** | **60**", "results/tuned/image-cifar10"),
         ("README.md", "(200–never)", "(190–never)", "steps_cell"),
-        ("README.md", "(groups, lr=1e-3)", "(groups, lr=2e-3)", "signature of BADM is 0.001"),
+        ("README.md", "(groups, lr=1e-2)", "(groups, lr=2e-2)", "signature of BADM is 0.01"),
         ("docs/replicas.md", "| 71.4 |", "| 71.5 |", "results/communication.json"),
         ("docs/theory.md", "71 / 0", "70 / 0", "results/certificates.json"),
         ("docs/theory.md", "`k = 68`", "`k = 69`", "results/certificates.json is 68"),

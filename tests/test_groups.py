@@ -65,15 +65,14 @@ def test_every_parameter_is_in_exactly_one_group(model: str, metric: str) -> Non
     BADM(parameter_groups(module, metric=metric))
 
 
-@pytest.mark.parametrize("metric", ["spectral", "kronecker"])
+@pytest.mark.parametrize("metric", ["spectral", "kronecker", "kronecker-spectral"])
 def test_mlp(metric: str) -> None:
-    head = "diagonal" if metric == "spectral" else metric
     assert by_name(mlp(), weight_decay=0.1, metric=metric) == {
         "0.weight": (metric, 0.1),
         "0.bias": ("diagonal", 0.0),
         "1.weight": ("diagonal", 0.0),
         "1.bias": ("diagonal", 0.0),
-        "3.weight": (head, 0.1),
+        "3.weight": ("diagonal", 0.1),
         "3.bias": ("diagonal", 0.0),
     }
 
@@ -105,12 +104,6 @@ def test_transformer_embedding_and_head_are_diagonal_and_its_matrices_spectral(t
     vectors = [name for name in found if "norm" in name or "bias" in name]
     assert len(vectors) == 2 * 8 + 1
     assert all(found[name] == ("diagonal", 0.0) for name in vectors)
-
-
-def test_the_embedding_is_diagonal_in_the_kronecker_metric_and_the_head_is_not() -> None:
-    found = by_name(Language(tied=False), metric="kronecker")
-    assert found["embedding.weight"] == ("diagonal", 0.0)
-    assert found["head.weight"] == ("kronecker", 0.0)
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "diagonal"])

@@ -83,8 +83,14 @@ def test_parameters_move(metric: str, path: str) -> None:
 
 
 # An lr at which each metric gets there, with room to spare.
-PARABOLA = {"euclidean": 0.6, "diagonal": 0.6, "spectral": 0.6, "kronecker": 0.6}
-ROSENBROCK = {"euclidean": 3e-3, "diagonal": 0.2, "spectral": 0.05, "kronecker": 0.2}
+PARABOLA = dict.fromkeys(METRICS, 0.6) | {"spectral": 0.3, "kronecker-spectral": 0.3}
+ROSENBROCK = {
+    "euclidean": 3e-3,
+    "diagonal": 0.2,
+    "spectral": 0.025,
+    "kronecker": 0.2,
+    "kronecker-spectral": 0.025,
+}
 
 
 @every_metric
@@ -508,11 +514,11 @@ def test_a_group_on_several_devices_steps(metric: str, path: str) -> None:
 
 
 def test_spectral_steps_have_the_size_of_adam_steps() -> None:
-    """c = 0.2·√max(rows, cols) times an orthogonal matrix: root mean square 0.2 ± the band."""
+    """c = 0.4·√max(rows, cols) times an orthogonal matrix: root mean square 0.4 ± the band."""
     before = values(parameters(((40, 60),)))
     after = trajectory(((40, 60),), steps=1, metric="spectral", lr=1.0)
     rms = (after[0] - before[0]).square().mean().sqrt()
-    assert 0.2 * 0.68 < rms < 0.2 * 1.33
+    assert 0.4 * 0.68 < rms < 0.4 * 1.33
 
 
 def test_convolution_kernels_flatten_to_matrices() -> None:

@@ -17,7 +17,7 @@ def parameter_groups(
     """Group the parameters of a module for :class:`badm.BADM`, each with the metric that suits it.
 
     - Matrices and convolution kernels: ``metric``, with weight decay.
-    - Embeddings, and in the spectral metric the output layer: the diagonal metric, with weight
+    - Embeddings, and in the metrics of matrices the output layer: the diagonal metric, with weight
       decay. A step touches few rows of an embedding, and the rows of an output layer are classes:
       neither is a map whose singular values should be equal. The output layer is the last layer
       with a matrix, in the order in which the module registers its layers.

@@ -37,12 +37,15 @@ class BADM(Optimizer):
 
     Args:
         params: Parameters or groups of them; :func:`badm.parameter_groups` makes good groups.
-        lr: Learning rate ``1/σ``, > 0, a float or a tensor; on the scale of Adam's.
+        lr: Learning rate ``1/σ``, > 0, a float or a tensor; on the scale of Adam's. The default is
+            for training from scratch with a warm-up and a decay to 0.
         beta: Memory ``ρ/(ρ+σ)`` of the dual, in [0, 1); like Adam's ``beta1``.
         metric: ``"euclidean"``, ``"diagonal"`` (as in Adam), ``"spectral"`` (orthogonal steps for
             matrices and convolution kernels, as in Muon) or ``"kronecker"`` (diagonal in Shampoo's
-            eigenbasis, as in SOAP); the last two use diagonal for all other parameters.
-        beta2: Memory of the second moment, in [0, 1); not used by euclidean and spectral.
+            eigenbasis, as in SOAP) or ``"kronecker-spectral"`` (the kronecker direction, made
+            orthogonal); the last three use diagonal for all other parameters.
+        beta2: Memory of the second moment, in [0, 1); not used by euclidean and spectral. Default:
+            the metric's own, 0.999 for diagonal and 0.95 for the kronecker metrics.
         eps: Added to the root of the second moment, at least 0.
         weight_decay: Decoupled weight decay as in AdamW, at least 0.
         maximize: Maximize the objective instead of minimizing it.
@@ -69,11 +72,11 @@ class BADM(Optimizer):
     def __init__(
         self,
         params: ParamsT,
-        lr: float | Tensor = 1e-3,
+        lr: float | Tensor = 1e-2,
         beta: float = 0.9,
         *,
         metric: str = "spectral",
-        beta2: float = 0.999,
+        beta2: float | None = None,
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         maximize: bool = False,
@@ -367,7 +370,7 @@ def _check(options: dict[str, Any]) -> None:
     if not 0 < lr < float("inf"):
         raise ValueError(f"lr must be a finite number greater than 0, got {lr}")
     for name in ("beta", "beta2"):
-        if not 0 <= options[name] < 1:
+        if not (name == "beta2" and options[name] is None) and not 0 <= options[name] < 1:
             raise ValueError(f"{name} must be in [0, 1), got {options[name]}")
     for name in ("eps", "weight_decay"):
         if not 0 <= options[name] < float("inf"):

@@ -27,7 +27,9 @@ def loop(params: Parameters, s: Settings) -> None:
         if s.weight_decay:
             w.mul_(1 - s.lr * s.weight_decay)
         g = -g if s.maximize else g
-        w.sub_(s.lr * metric_for(s.metric, w).direction(g.to(state["dual"].dtype), state, s))
+        metric = metric_for(s.metric, w)
+        g = g.to(state["dual"].dtype)
+        w.sub_(s.lr * metric.direction(g, state, s.for_metric(metric)))
 
 
 def foreach(params: Parameters, s: Settings) -> None:
@@ -37,13 +39,13 @@ def foreach(params: Parameters, s: Settings) -> None:
     for metric, part in _by_metric(params, s.metric):
         decay(part.w, s)
         g = in_dtype_of(part.buffers("dual"), part.g)
-        metric.foreach(Parameters(part.w, g, part.states), s)
+        metric.foreach(Parameters(part.w, g, part.states), s.for_metric(metric))
 
 
 def fused(params: Parameters, s: Settings) -> None:
     """Step in one pass over memory where a kernel exists; the rest by ``foreach``."""
     for metric, part in _by_metric(params, s.metric):
-        rest = metric.fused(part, s)
+        rest = metric.fused(part, s.for_metric(metric))
         if len(rest):
             foreach(rest, s)
 

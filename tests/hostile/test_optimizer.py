@@ -67,7 +67,7 @@ class TestGradientsThatStop:
     )
     def test_a_matrix_comes_to_rest(self, path: str, scale: float, dtype: torch.dtype) -> None:
         w, optimizer = started("spectral", path, dtype=dtype)
-        full_step = 1e-3 * 0.2 * math.sqrt(max(MATRIX)) * math.sqrt(min(MATRIX))
+        full_step = 1e-2 * 0.4 * math.sqrt(max(MATRIX)) * math.sqrt(min(MATRIX))
         assert moved_after_death(optimizer, w, scale) < 150 * 1.4 * full_step
         before = w.detach().clone()
         step(w, optimizer, torch.zeros(MATRIX))
@@ -102,7 +102,7 @@ class TestGradientsThatStop:
         moved_after_death(optimizer, w)
         before = w.detach().clone()
         step(w, optimizer, normal(MATRIX, 99))
-        assert (w - before).norm() > 0.6 * 1e-3 * 0.2 * math.sqrt(max(MATRIX) * min(MATRIX))
+        assert (w - before).norm() > 0.6 * 1e-2 * 0.4 * math.sqrt(max(MATRIX) * min(MATRIX))
 
     def test_small_gradients_are_not_dead_ones(self) -> None:
         """A hundredfold drop, or pauses of fifty steps, are training as usual."""
@@ -111,7 +111,7 @@ class TestGradientsThatStop:
             for t in range(200):
                 before = w.detach().clone()
                 step(w, optimizer, pattern(t) * normal(MATRIX, t))
-                assert (w - before).norm() > 0.6 * 1e-3 * 0.2 * math.sqrt(54)
+                assert (w - before).norm() > 0.6 * 1e-2 * 0.4 * math.sqrt(54)
 
 
 class TestScales:
@@ -262,8 +262,8 @@ class TestMetricsThatChange:
     def test_the_state_starts_anew_and_that_is_said(
         self, before: str, after: str, path: str
     ) -> None:
-        if before == after:
-            return
+        if before == after or {before, after} == {"kronecker", "kronecker-spectral"}:
+            return  # these two have one state
         w, optimizer = started(before, path)
         for seed in range(13):
             step(w, optimizer, normal(MATRIX, seed))

@@ -11,6 +11,7 @@ from badm.metrics.arithmetic import dual_step
 from badm.metrics.diagonal import Diagonal
 from badm.metrics.euclidean import Euclidean
 from badm.metrics.kronecker import Kronecker
+from badm.metrics.kronecker_spectral import KroneckerSpectral
 from badm.metrics.protocol import (
     Metric,
     Operator,
@@ -56,7 +57,7 @@ def names() -> tuple[str, ...]:
     """List the registered metrics.
 
     >>> names()
-    ('euclidean', 'diagonal', 'spectral', 'kronecker')
+    ('euclidean', 'diagonal', 'spectral', 'kronecker', 'kronecker-spectral')
     """
     return tuple(_METRICS)
 
@@ -83,5 +84,5 @@ def metric_for(name: str, p: Tensor) -> Metric:
     return metric if metric.applies_to(p) else find(metric.fallback)
 
 
-for _metric in (Euclidean(), Diagonal(), Spectral(), Kronecker()):
+for _metric in (Euclidean(), Diagonal(), Spectral(), Kronecker(), KroneckerSpectral()):
     register(_metric)

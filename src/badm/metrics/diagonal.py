@@ -70,9 +70,10 @@ def second_moment_scale(g: Tensor, state: State, s: Settings) -> Tensor:
     """Return ``√v̂ + ε`` after ``v ← β₂v + (1−β₂)g²``, with ``v̂ = v/(1 − β₂ᵗ)``."""
     v: Tensor = state["second_moment"]
     # Not lerp: with an overflowed moment it would subtract infinity from infinity.
-    v.mul_(s.beta2).addcmul_(g, g, value=1 - s.beta2)
+    beta2 = s.second_memory
+    v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
     state["step"] += 1
-    return (v / bias_correction(state["step"], s.beta2)).sqrt() + s.eps
+    return (v / bias_correction(state["step"], beta2)).sqrt() + s.eps
 
 
 def foreach_direction(g: list[Tensor], states: list[State], s: Settings) -> list[Tensor]:
@@ -80,10 +81,11 @@ def foreach_direction(g: list[Tensor], states: list[State], s: Settings) -> list
     v = [state["second_moment"] for state in states]
     steps = [state["step"] for state in states]
     u = foreach_dual_step(g, [state["dual"] for state in states], s.beta)
-    torch._foreach_mul_(v, s.beta2)
-    torch._foreach_addcmul_(v, g, g, 1 - s.beta2)
+    beta2 = s.second_memory
+    torch._foreach_mul_(v, beta2)
+    torch._foreach_addcmul_(v, g, g, 1 - beta2)
     torch._foreach_add_(steps, 1)
-    corrections = bias_correction(torch.stack(steps), s.beta2).sqrt_().unbind()
+    corrections = bias_correction(torch.stack(steps), beta2).sqrt_().unbind()
     scale = list(torch._foreach_sqrt(v))
     torch._foreach_div_(scale, corrections)
     torch._foreach_add_(scale, s.eps)

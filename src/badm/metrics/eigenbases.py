@@ -27,10 +27,7 @@ from torch.nn.functional import pad
 State = dict[str, Any]
 
 # Steps between two updates of a basis, each by one power iteration.
-REFRESH_EVERY = 10
-
-# Covariances drift slowly and cost as much as a rotation, so they are sampled every so many steps.
-SAMPLE_EVERY = 5
+REFRESH_EVERY = 5
 
 # A side longer than ASPECT times the other is split into blocks of at least SHORTEST and at most
 # LONGEST, whose covariance takes 64 MB.
@@ -169,13 +166,7 @@ def update_bases(states: list[State], g: Tensor, beta2: float) -> None:
 
     for state in states:
         state["refresh_in"] -= 1
-    sampled = [
-        i for i, state in enumerate(states) if always or state["refresh_in"] % SAMPLE_EVERY == 0
-    ]
-    if sampled:
-        _update_covariances(
-            [states[i] for i in sampled], concat([of_each[i] for i in sampled]), beta2
-        )
+    _update_covariances(states, g, beta2)
     refreshed = [state for state in states if always or state["refresh_in"] == 0]
     if refreshed:
         _refresh_bases(refreshed)

@@ -48,7 +48,7 @@ def diagonal(params: Parameters, s: Settings) -> None:
         *(column.buffer_info()[0] for column in (*sizes, *addresses)),
         lr,
         1 - s.beta,
-        s.beta2,
+        s.second_memory,
         s.eps,
         1 - lr * s.weight_decay,
         -1.0 if s.maximize else 1.0,

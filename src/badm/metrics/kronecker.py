@@ -6,6 +6,7 @@ Bases and covariances are in eigenbases.py; dual and second moment are kept in t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,7 +19,6 @@ from badm.metrics.diagonal import foreach_direction, second_moment_scale
 from badm.metrics.matrices import as_matrix, is_matrix, matrix_shape, stack, stacks, unstack
 from badm.metrics.protocol import (
     Metric,
-    Operator,
     Parameters,
     Settings,
     State,
@@ -54,7 +54,9 @@ class Kronecker(Metric):
     """The diagonal metric in an eigenbasis of the rows and of the columns of each matrix."""
 
     name = "kronecker"
+    suits_output_layer = False
     differentiable = False  # eigenvectors are found by iteration, without a derivative
+    beta2 = 0.95
     state_keys = frozenset({"dual", "second_moment", "step", "refresh_in"})
     optional_state_keys = eigenbases.KEYS
 
@@ -76,17 +78,24 @@ class Kronecker(Metric):
         rotated = eigenbases.rotate(blocks, left, right)
         u = dual_step(rotated, state["dual"], s.beta)
         x = eigenbases.rotate_back(u / second_moment_scale(rotated, state, s), left, right)
-        eigenbases.update_bases([state], blocks, s.beta2)
+        eigenbases.update_bases([state], blocks, s.second_memory)
         return eigenbases.from_blocks(x, *matrix.shape).reshape(g.shape)
 
-    def operator(self, g: Tensor, u: Tensor, state: State, s: Settings) -> Operator:
+    def operator(self, g: Tensor, u: Tensor, state: State, s: Settings) -> RotatedScale:
         left, right = (None if b is None else b.clone() for b in eigenbases.bases([state]))
         blocks = eigenbases.to_blocks(eigenbases.scale_into_range(as_matrix(g)[None]))
         scale = second_moment_scale(eigenbases.rotate(blocks, left, right), state, s)
-        eigenbases.update_bases([state], blocks, s.beta2)
+        eigenbases.update_bases([state], blocks, s.second_memory)
         return RotatedScale(left, right, scale)
 
     def foreach(self, params: Parameters, s: Settings) -> None:
+        for part, x in self.stacked_directions(params, s):
+            descend(part.w, unstack(x, part.w[0].shape), s.lr)
+
+    def stacked_directions(
+        self, params: Parameters, s: Settings
+    ) -> Iterator[tuple[Parameters, Tensor]]:
+        """Yield the parameters of each stack with their ``Q⁻¹(2m⁺ − m)``; update their states."""
         for indices in stacks(params.w, [eigenbases.has_bases(x) for x in params.states]):
             part = params.select(indices)
             left, right = eigenbases.bases(part.states)
@@ -96,8 +105,8 @@ class Kronecker(Metric):
             of_each = list(torch.split(rotated, len(blocks) // len(part)))
             x = eigenbases.concat(foreach_direction(of_each, part.states, s))
             x = eigenbases.from_blocks(eigenbases.rotate_back(x, left, right), *g.shape[1:])
-            descend(part.w, unstack(x, part.w[0].shape), s.lr)
-            eigenbases.update_bases(part.states, blocks, s.beta2)
+            eigenbases.update_bases(part.states, blocks, s.second_memory)
+            yield part, x
 
     def sharded(self, params: Parameters, s: Settings, step: Step) -> None:
         """Gather the gradients and keep all bases on every rank: sharding saves no memory here."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -31,10 +31,26 @@ class Settings:
     lr: float | Tensor
     beta: float
     metric: str
-    beta2: float
+    beta2: float | None  # None: the metric's own
     eps: float
     weight_decay: float
     maximize: bool
+
+    def for_metric(self, metric: Metric) -> Settings:
+        """Return the settings with the metric's own ``beta2`` where the group gives none.
+
+        >>> from badm.metrics import find
+        >>> s = Settings(0.1, 0.9, "diagonal", None, 1e-8, 0.0, False)
+        >>> s.for_metric(find("diagonal")).beta2, s.for_metric(find("kronecker")).beta2
+        (0.999, 0.95)
+        """
+        return self if self.beta2 is not None else replace(self, beta2=metric.beta2)
+
+    @property
+    def second_memory(self) -> float:
+        """``beta2`` of settings that were made for a metric."""
+        assert self.beta2 is not None
+        return self.beta2
 
 
 @dataclass(frozen=True)
@@ -98,6 +114,8 @@ class Metric(ABC):
         suits_output_layer: Whether :func:`badm.parameter_groups` uses it for the last layer.
         linear: Whether ``Q`` is the same for complex parameters as for real ones.
         differentiable: Whether autograd can differentiate through a step.
+        beta2: Memory of the second moment in groups that give none.
+        symmetric: Whether ``Q`` is symmetric, as the theory of ADMM wants a metric to be.
         state_keys: Keys of a state after its first step.
         optional_state_keys: Keys that a state may have besides.
 
@@ -120,6 +138,8 @@ class Metric(ABC):
     suits_output_layer: bool = True
     linear: bool = False
     differentiable: bool = True
+    beta2: float = 0.999
+    symmetric: bool = True
     state_keys: frozenset[str] = frozenset({"dual"})
     optional_state_keys: frozenset[str] = frozenset()
 

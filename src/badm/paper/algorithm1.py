@@ -59,7 +59,7 @@ class Algorithm1:
         alpha: Sequence[float] | None = None,
         metric: str = "euclidean",
         *,
-        beta2: float = 0.999,
+        beta2: float | None = None,
         eps: float = 1e-8,
     ) -> None:
         self.params = list(params)
@@ -143,7 +143,7 @@ class Algorithm1:
                 m -= a * pi[i]
             u = m + 2 * theta * (mean_gradient - m)  # 2m⁺ − m
             self._operators[i] = self._metrics[i].operator(
-                mean_gradient, u, self._states[i], self._settings
+                mean_gradient, u, self._states[i], self._settings.for_metric(self._metrics[i])
             )
 
 

@@ -336,7 +336,14 @@ def test_names() -> None:
             "sisa",
         },
         "layer-wise": {"dladmm", "aa-dladmm", "sigmoid-admm"},
-        "badm": {"badm", "badm-printed", "badm-diagonal", "badm-spectral", "badm-kronecker"},
+        "badm": {
+            "badm",
+            "badm-printed",
+            "badm-diagonal",
+            "badm-spectral",
+            "badm-kronecker",
+            "badm-kronecker-spectral",
+        },
     }
 
 
@@ -436,7 +443,7 @@ def test_badm_printed_is_badm_from_the_papers_penalties() -> None:
 def test_badm_is_the_default_of_the_library() -> None:
     ours, theirs = model(), model()
     train(trainer_of(METHODS["badm"], ours), ours, STEPS)
-    default = badm.BADM(badm.parameter_groups(theirs), lr=1e-3)
+    default = badm.BADM(badm.parameter_groups(theirs))
     for index in range(STEPS):
         BatchOfWords(theirs, index).gradient()
         default.step()

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 import badm
+from badm import metrics
 from badm.bench.method import Method, Range, Setting, optimizer_method
 from badm.bench.paper import Paper
 
@@ -58,18 +59,31 @@ def _in_metric(
         description,
         partial(_make, metric=metric),
         family="badm",
-        defaults={"lr": 1e-3, "beta": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0},
+        defaults={
+            "lr": 1e-2,
+            "beta": 0.9,
+            "beta2": metrics.find(metric).beta2,
+            "eps": 1e-8,
+            "weight_decay": 0.0,
+        },
         space={"lr": Range(1e-4, 0.1)},  # a step has the size of Adam's in all three metrics
         paper=paper,
         version=version,
     )
 
 
+SPECTRAL_VERSION = 2  # 2: steps twice as long, a scale of 0.4
+
 # The paper's penalties go to the paper's algorithm: as printed, and in the diagonal metric, in
 # which they train at Adam's level. The other metrics are ours, and the paper states nothing of
 # them: like every method it does not tune they get the task's learning rate and keep their memory.
 METHODS = (
-    _in_metric("badm", "spectral", "BADM with the library's defaults: the spectral metric"),
+    _in_metric(
+        "badm",
+        "spectral",
+        "BADM with the library's defaults: the spectral metric",
+        version=SPECTRAL_VERSION,
+    ),
     optimizer_method(
         "badm-printed",
         "the paper's Algorithm 1, word for word: the euclidean metric",
@@ -88,11 +102,17 @@ METHODS = (
         "badm-spectral",
         "spectral",
         "BADM in the spectral metric: orthogonalized steps for matrices",
+        version=SPECTRAL_VERSION,
     ),
     _in_metric(
         "badm-kronecker",
         "kronecker",
         "BADM in the kronecker metric, that of Shampoo and SOAP",
-        version=2,  # 2: blocks of long sides, the identity for the longest, rows without gradients
+        version=3,  # 3: β₂ 0.95, covariances at every step, bases every 5, output layer diagonal
+    ),
+    _in_metric(
+        "badm-kronecker-spectral",
+        "kronecker-spectral",
+        "BADM along the kronecker direction, orthogonalized",
     ),
 )

@@ -1,0 +1,89 @@
+"""Internal: the kronecker-spectral metric, the kronecker direction made orthogonal.
+
+``Q⁻¹u = c·UVᵀ`` for ``Ku = UΣVᵀ``, where ``K`` is the inverse of the kronecker metric. Both maps
+are positive definite; their product is invertible but not symmetric (docs/theory.md, section 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from badm.metrics.arithmetic import descend
+from badm.metrics.kronecker import Kronecker, RotatedScale
+from badm.metrics.matrices import as_matrix, unstack
+from badm.metrics.orthogonal import orthogonalize
+from badm.metrics.protocol import Metric, Operator, Parameters, Settings, State, Step
+from badm.metrics.spectral import Polar, polar, scale
+
+# Root mean square of the kronecker direction below which gradients count as having stopped. It is
+# about 0.2 under pure noise, and smaller only while gradients are far below their recent size.
+_FADING_BELOW = 1e-2
+
+_KRONECKER = Kronecker()
+
+
+@dataclass(frozen=True)
+class Composition:
+    """``Q⁻¹x = P(Kx)``: the kronecker metric first, then the polar factor of ``Ku``."""
+
+    scaled: RotatedScale
+    polar: Polar
+
+    def inverse(self, x: Tensor) -> Tensor:
+        return self.polar.inverse(self.scaled.inverse(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scaled.forward(self.polar.forward(x))
+
+
+class KroneckerSpectral(Metric):
+    """Orthogonal steps along the kronecker direction; the state is that of the kronecker metric."""
+
+    name = "kronecker-spectral"
+    suits_output_layer = False
+    differentiable = False
+    symmetric = False
+    beta2 = _KRONECKER.beta2
+    state_keys = _KRONECKER.state_keys
+    optional_state_keys = _KRONECKER.optional_state_keys
+
+    def applies_to(self, p: Tensor) -> bool:
+        return _KRONECKER.applies_to(p)
+
+    def buffer_shape(self, p: Tensor) -> tuple[int, ...]:
+        return _KRONECKER.buffer_shape(p)
+
+    def new_state(self, p: Tensor, index: int) -> State:
+        return _KRONECKER.new_state(p, index)
+
+    def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
+        x = _KRONECKER.direction(g, state, s)
+        return length(x) * orthogonalize(as_matrix(x)).reshape(x.shape)
+
+    def operator(self, g: Tensor, u: Tensor, state: State, s: Settings) -> Operator:
+        scaled = _KRONECKER.operator(g, u, state, s)
+        x = scaled.inverse(u)
+        return Composition(scaled, polar(x, torch.where(length(x) > 0, length(x), 1.0)))
+
+    def foreach(self, params: Parameters, s: Settings) -> None:
+        for part, x in _KRONECKER.stacked_directions(params, s):
+            lengths = torch.stack([length(one) for one in x.unbind()])
+            x = orthogonalize(x).mul_(lengths[:, None, None])
+            descend(part.w, unstack(x, part.w[0].shape), s.lr)
+
+    def sharded(self, params: Parameters, s: Settings, step: Step) -> None:
+        _KRONECKER.sharded(params, s, step)
+
+
+def length(x: Tensor) -> Tensor:
+    """Return ``c`` for a kronecker direction: the spectral metric's, or less where it fades out.
+
+    An orthogonal step has full length however small ``x`` is, so a matrix whose gradients have
+    stopped would move forever. The kronecker direction has no scale: its dual fades faster than the
+    second moment it is divided by, and so it fades out itself.
+    """
+    fraction = (x.square().mean().sqrt() / _FADING_BELOW).clamp(max=1.0)
+    return scale(x) * fraction
