@@ -17,6 +17,7 @@ from tests.helpers import ROOT
 
 EXAMPLES = ROOT / "examples"
 BENCH_ONLY = (
+    "heavyball",
     "matplotlib",
     "optuna",
     "plotly",

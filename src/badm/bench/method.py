@@ -306,7 +306,15 @@ def trainable_parameters(module: nn.Module) -> list[nn.Parameter]:
     return [p for p in module.parameters() if p.requires_grad]
 
 
-PACKAGES = ("numpy", "scipy", "scikit-learn", "optuna", "pytorch_optimizer", "schedulefree")
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "optuna",
+    "pytorch_optimizer",
+    "schedulefree",
+    "heavyball",
+)
 
 
 @cache

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,11 @@ import badm
 from badm.bench.method import Method, Range, Trainer, TrainingSetup, trainable_parameters
 from badm.bench.methods import METHODS, UnknownMethod, find
 from badm.bench.methods.as_matrix import AsMatrix, gradients_of
+from badm.bench.methods.kl_shampoo import KLShampoo
+from badm.bench.methods.matrices_and_rest import MatricesAndRest
 from badm.bench.methods.muon import FullPrecisionMuon, Muon
+from badm.bench.methods.normuon import full_precision_normuon
+from badm.bench.methods.psgd_kron import PSGDKron
 from badm.bench.paper import Paper
 
 # Layer-wise methods do not train these models, and have tests of their own.
@@ -153,7 +158,7 @@ def test_resuming_is_bitwise_exact(method: Method) -> None:
     assert_resumes(method, at=5, steps=12)
 
 
-@pytest.mark.parametrize("name", ["badm-kronecker", "soap", "shampoo"])
+@pytest.mark.parametrize("name", ["badm-kronecker", "soap", "shampoo", "kl-shampoo"])
 def test_resuming_with_bases_and_roots_of_step_10_is_bitwise_exact(name: str) -> None:
     assert_resumes(METHODS[name], at=13, steps=23)
 
@@ -266,6 +271,9 @@ def test_kernels_in_channels_last_format_can_be_trained(method: Method) -> None:
         for step in range(12):
             g = torch.randn(4, 3, 3, 3, generator=torch.Generator().manual_seed(step))
             trainer.step(Given(module.weight, g))
+    if method.name == "psgd-kron":  # whose random vectors are dealt out in the order of memory
+        assert (last.weight - plain.weight).abs().max() < 6 * method.defaults["lr"]
+        return
     torch.testing.assert_close(last.weight, plain.weight, rtol=1e-3, atol=1e-4)
 
 
@@ -328,11 +336,17 @@ def test_names() -> None:
             "adamw",
             "qhm",
             "muon",
+            "normuon",
             "soap",
             "shampoo",
+            "kl-shampoo",
+            "psgd-kron",
             "schedule-free",
             "lion",
             "adan",
+            "ademamix",
+            "mars",
+            "prodigy",
             "sisa",
         },
         "layer-wise": {"dladmm", "aa-dladmm", "sigmoid-admm"},
@@ -366,7 +380,9 @@ def test_unknown_names_are_refused_with_the_nearest(typed: str, suggested: str) 
 def test_importing_methods_is_light() -> None:
     code = "import sys, badm.bench.methods; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"pytorch_optimizer", "schedulefree", "torch._dynamo"} & set(done.stdout.split())
+    assert not {"pytorch_optimizer", "schedulefree", "heavyball", "torch._dynamo"} & set(
+        done.stdout.split()
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].family == "torch"])
@@ -392,6 +408,17 @@ STATED: dict[str, dict[str, Any]] = {
         "max_precondition_dim": 10_000,
     },
     "lion": {"lr": 1e-4, "betas": (0.9, 0.99), "weight_decay": 0.1},
+    "mars": {
+        "lr": 3e-3,
+        "lr_1d_factor": 1.0,
+        "betas": (0.95, 0.99),
+        "betas_1d": (0.9, 0.95),
+        "gamma": 0.025,
+        "mars_type": "adamw",
+        "optimize_1d": False,
+        "weight_decay": 0.01,
+    },
+    "prodigy": {"lr": 1.0, "betas": (0.9, 0.999), "d0": 1e-6, "d_coef": 1.0, "beta3": None},
     "adan": {"lr": 1e-3, "betas": (0.98, 0.92, 0.99), "eps": 1e-8, "weight_decay": 0.02},
 }
 
@@ -402,6 +429,74 @@ def test_peers_run_with_the_settings_their_authors_state(name: str) -> None:
     trainer = trainer_of(METHODS[name], model())
     (group,) = trainer.optimizer.param_groups  # type: ignore[attr-defined]
     assert {option: group[option] for option in STATED[name]} == STATED[name]
+
+
+@pytest.mark.parametrize(("steps", "beta3"), [(256_000, 0.99990234375), (1000, 0.975), (10, 0.9)])
+def test_ademamix_averages_over_the_part_of_the_run_that_its_authors_do(
+    steps: int, beta3: float
+) -> None:
+    method = METHODS["ademamix"]
+    trainer = method.build(TrainingSetup(model(), steps), method.setting({}))
+    (group,) = trainer.optimizer.param_groups
+    assert group["betas"] == pytest.approx((0.9, 0.999, beta3))
+    assert (group["alpha"], group["t_alpha_beta3"]) == (8.0, steps)
+
+
+@pytest.mark.parametrize("shape", [(6, 10), (10, 6), (7, 7)])
+def test_normuon_in_full_precision_is_that_of_its_package_but_for_rounding(
+    shape: tuple[int, int],
+) -> None:
+    from pytorch_optimizer import NorMuon
+
+    torch.manual_seed(0)
+    start = torch.randn(shape)
+    ways = []
+    for kind in (full_precision_normuon(), NorMuon):
+        w = nn.Parameter(start.clone())
+        optimizer = kind([{"params": [w], "use_muon": True}], lr=0.01, update_scale="match_rms")
+        for step in range(STEPS):
+            w.grad = torch.randn(shape, generator=torch.Generator().manual_seed(step))
+            optimizer.step()
+        ways.append(w.detach() - start)
+    assert not torch.equal(*ways)
+    assert (ways[0] - ways[1]).norm() < 0.03 * ways[1].norm()  # of bfloat16
+
+
+def test_what_numpy_draws_is_not_affected_by_psgd_kron() -> None:
+    np.random.seed(3)  # noqa: NPY002
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    module = model()
+    train(trainer_of(METHODS["psgd-kron"], module), module, STEPS)
+    assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
+
+
+@pytest.mark.parametrize("kind", [KLShampoo, PSGDKron])
+def test_embeddings_and_vectors_are_not_preconditioned(kind: type[MatricesAndRest]) -> None:
+    module = model()
+    matrices = {id(kernel.parameter) for kernel in kind(module, lr=1e-3).kernels}
+    assert {name for name, p in module.named_parameters() if id(p) in matrices} == {
+        "kernel.weight",
+        "hidden.weight",
+        "unused.weight",
+    }
+
+
+@pytest.mark.parametrize("name", ["kl-shampoo", "psgd-kron"])
+def test_a_checkpoint_has_no_pickled_code(name: str) -> None:
+    module = model()
+    trainer = trainer_of(METHODS[name], module)
+    train(trainer, module, 2)
+
+    def leaves(value: Any) -> Iterator[Any]:
+        inner = value.values() if isinstance(value, dict) else value
+        if isinstance(value, dict | list | tuple | set):
+            for part in inner:
+                yield from leaves(part)
+        else:
+            yield value
+
+    kinds = {type(leaf) for leaf in leaves(trainer.state_dict())}
+    assert kinds <= {Tensor, int, float, bool, str, type(None)}
 
 
 # What the paper states goes to its own algorithm; the rest gets its learning rate.

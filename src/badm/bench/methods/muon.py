@@ -13,9 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from badm.bench.methods.as_matrix import AsMatrix, gradients_of
-from badm.bench.methods.badm_methods import groups
-from badm.metrics import find, metric_for
+from badm.bench.methods.matrices_and_rest import MatricesAndRest, on_cpu
 
 
 class FullPrecisionMuon(torch.optim.Muon):
@@ -56,7 +54,7 @@ def _newton_schulz(x: Tensor, group: Mapping[str, Any]) -> Tensor:
     return x
 
 
-class Muon:
+class Muon(MatricesAndRest):
     """Muon for hidden matrices and kernels, AdamW for the rest, in one optimizer.
 
     Which parameters are which, and their weight decay, are as in BADM's spectral metric, and
@@ -78,46 +76,16 @@ class Muon:
         beta2: float = 0.999,
         weight_decay: float = 0.0,
     ) -> None:
-        spectral = find("spectral")
-        hidden: list[nn.Parameter] = []
-        rest: list[dict[str, Any]] = []
-        for group in groups(module, spectral.name, weight_decay):
-            metrics = [metric_for(group["metric"], p) for p in group["params"]]
-            both = list(zip(group["params"], metrics, strict=True))
-            hidden += [p for p, metric in both if metric is spectral]
-            others = [p for p, metric in both if metric is not spectral]
-            if others:
-                rest.append({"params": others, "weight_decay": group["weight_decay"]})
-        self.kernels = [AsMatrix(p) for p in hidden]
-        self.parts: list[torch.optim.Optimizer] = []
-        if hidden:
-            on_cpu = all(p.device.type == "cpu" for p in hidden)
-            self.parts.append(
-                (FullPrecisionMuon if on_cpu else torch.optim.Muon)(
-                    [kernel.matrix for kernel in self.kernels],
-                    lr=lr,
-                    momentum=momentum,
-                    nesterov=nesterov,
-                    weight_decay=weight_decay,
-                    adjust_lr_fn="match_rms_adamw",
-                )
+        def make(matrices: list[nn.Parameter]) -> torch.optim.Muon:
+            return (FullPrecisionMuon if on_cpu(matrices) else torch.optim.Muon)(
+                matrices,
+                lr=lr,
+                momentum=momentum,
+                nesterov=nesterov,
+                weight_decay=weight_decay,
+                adjust_lr_fn="match_rms_adamw",
             )
-        if rest or not hidden:  # with nothing to train, AdamW raises
-            self.parts.append(torch.optim.AdamW(rest, lr=lr, betas=(beta1, beta2)))
-        self._collect_groups()
 
-    def step(self) -> None:
-        with gradients_of(self.kernels):
-            for part in self.parts:
-                part.step()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"parts": [part.state_dict() for part in self.parts]}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        for part, state in zip(self.parts, state_dict["parts"], strict=True):
-            part.load_state_dict(state)
-        self._collect_groups()  # loading makes new groups
-
-    def _collect_groups(self) -> None:
-        self.param_groups = [group for part in self.parts for group in part.param_groups]
+        super().__init__(
+            module, "spectral", make, lr=lr, betas=(beta1, beta2), weight_decay=weight_decay
+        )
