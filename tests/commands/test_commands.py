@@ -205,7 +205,7 @@ def test_two_machines_with_one_study_do_every_trial_once(tmp_path: Path, unbroke
         (("compare", QUICK, "--seeds", "-1"), "'--seeds'"),
         (("compare", QUICK, "--steps", "-5"), "'--steps'"),
         (("compare", QUICK, "--scale", "huge"), "must be one of smoke, cpu, paper, got 'huge'"),
-        (("compare", QUICK, "--protocol", "own"), "must be one of tuned, paper, got 'own'"),
+        (("compare", QUICK, "--protocol", "own"), "must be one of tuned, speed, paper, got 'own'"),
         (("compare", QUICK, "--objective", "speed"), "must be one of score, steps, got 'speed'"),
         (("compare", QUICK, "--study", "sqlite:////nowhere/x.db"), "cannot open the search"),
         (("compare", QUICK, "--study", "nonsense"), "cannot open the search database nonsense"),

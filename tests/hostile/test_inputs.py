@@ -172,7 +172,7 @@ def test_a_method_named_twice_counts_once() -> None:
         ({"tasks": ()}, "tasks must be at least one, got ()"),
         ({"methods": ()}, "methods must be at least one, got ()"),
         ({"methods": ("sgd", "sgd")}, "methods must be different from each other"),
-        ({"protocol": "own"}, "protocol must be tuned or paper, got 'own'"),
+        ({"protocol": "own"}, "protocol must be one of paper, tuned, speed, got 'own'"),
         ({"objective": "speed"}, "objective must be score or steps, got 'speed'"),
         ({"schedule": "steep"}, "schedule must be one of constant, linear, cosine, got 'steep'"),
         ({"scale": "huge"}, "scale must be one of smoke, cpu, paper, got 'huge'"),

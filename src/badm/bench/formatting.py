@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 
 NEVER = "never"  # a time to a target that was missed
 
@@ -36,6 +37,27 @@ def count(value: float) -> str:
     ('12,345', '12.5', 'never')
     """
     return f"{value:,.1f}".removesuffix(".0") if math.isfinite(value) else NEVER
+
+
+def part(value: float) -> str:
+    """Format a part of a budget as a fraction where it is one in eighths.
+
+    >>> part(0.375), part(0.5), part(1.0), part(0.4204), part(float("inf"))
+    ('3/8', '1/2', '1', '0.42', 'never')
+    """
+    if not math.isfinite(value):
+        return NEVER
+    eighths = Fraction(value).limit_denominator(8)
+    return str(eighths) if eighths == value else f"{value:.2g}"
+
+
+def ratio(value: float) -> str:
+    """Format a ratio or a mean of parts with two digits.
+
+    >>> ratio(0.4204), ratio(1.0), ratio(12.61), ratio(float("inf"))
+    ('0.42', '1.0', '13', 'never')
+    """
+    return significant(value, 2) if math.isfinite(value) else NEVER
 
 
 def seconds(value: float) -> str:

@@ -56,12 +56,15 @@ class Range:
         log: Whether to search on a logarithmic scale, as learning rates should be.
         per_gradient: Whether the value scales the raw gradient, as SGD's learning rate does and
             Adam's does not; where a loss is a sum, the range is divided by its number of terms.
+        complement: Whether it is the distance to 1 that is searched on a logarithmic scale, as for
+            a memory, of which 1/(1 − β) is the length in steps.
     """
 
     low: float
     high: float
     log: bool = True
     per_gradient: bool = False
+    complement: bool = field(default=False, kw_only=True, repr=False)
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,8 @@ class Method:
         limits: Valid values of settings, beside the type of the default; integers are at least 1.
         version: Change it with anything that changes results, so that old runs are not reused.
         package: Installed package whose code does the steps; its version counts as well.
+        wide_space: What ``--search wide`` searches. Default: the space, and the memory, ``beta2``
+            and ``weight_decay`` where the method has them, in the ranges that all methods share.
     """
 
     name: str
@@ -174,6 +179,7 @@ class Method:
     limits: Space = field(default_factory=dict)
     version: int | str = 1
     package: str = ""
+    wide_space: Space | None = None
 
     @property
     def identity(self) -> str:

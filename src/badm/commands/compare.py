@@ -7,6 +7,7 @@ import typer
 
 from badm import bench
 from badm.bench.compare import ComparisonInterrupted
+from badm.bench.engine.schedules import MOST_WARMUP, SCHEDULES
 from badm.bench.engine.streams import stdout_to_stderr
 from badm.bench.records.plans import TUNING_SEED
 from badm.bench.records.runs import RunStore
@@ -32,8 +33,9 @@ def compare(
     protocol: Annotated[
         str,
         typer.Option(
-            help="tuned: as many trials for every method, then fresh seeds; paper: its settings.",
-            callback=options.one_of("tuned", "paper"),
+            help="tuned: as many trials for every method, then fresh seeds; speed: the smallest "
+            "part of the baseline's budget that reaches its score; paper: its settings.",
+            callback=options.one_of("tuned", "speed", "paper"),
         ),
     ] = DEFAULT["protocol"],
     trials: options.Trials = DEFAULT["trials"],
@@ -42,8 +44,30 @@ def compare(
         typer.Option(callback=options.between(1, TUNING_SEED), help="Final runs per method."),
     ] = DEFAULT["seeds"],
     scale: options.Scale = DEFAULT["scale"],
-    schedule: options.Schedule = DEFAULT["schedule"],
-    warmup: options.Warmup = DEFAULT["warmup"],
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Learning-rate schedule: {', '.join(SCHEDULES)}.",
+            callback=options.one_of(*SCHEDULES),
+            show_default="constant; linear in the speed protocol",
+        ),
+    ] = DEFAULT["schedule"],
+    warmup: Annotated[
+        float | None,
+        typer.Option(
+            callback=options.between(0, MOST_WARMUP),
+            help="Fraction of the steps over which the learning rate first rises from 0.",
+            show_default="0; 0.05 in the speed protocol",
+        ),
+    ] = DEFAULT["warmup"],
+    search: Annotated[
+        str,
+        typer.Option(
+            help="What the trials search: lr, for most methods the learning rate; wide, also the "
+            "memory, beta2 and weight decay that a method has.",
+            callback=options.one_of("lr", "wide"),
+        ),
+    ] = DEFAULT["search"],
     objective: Annotated[
         str,
         typer.Option(
@@ -66,6 +90,12 @@ def compare(
             show_default="badm if it takes part, else the first",
         ),
     ] = DEFAULT["reference"],
+    baseline: Annotated[
+        str,
+        typer.Option(
+            help="Of the speed protocol: the method whose score at the whole budget is the target."
+        ),
+    ] = DEFAULT["baseline"],
     runs: options.Runs = DEFAULT["runs"],
     jobs: options.Jobs = DEFAULT["jobs"],
     threads: options.Threads = DEFAULT["threads"],
@@ -79,6 +109,10 @@ def compare(
 
     In the tuned protocol every method searches its own space with the same number of trials on the
     validation split; its best setting then runs on fresh seeds, and the test split is read once.
+    The speed protocol asks how much of a budget is enough: a baseline is tuned so at all steps, and
+    every other method at eighths of them, its schedule fitted to each, until the smallest is found
+    that ends with a validation score as good as the baseline's. A name such as `adam-untouched`
+    stands for the method at its defaults, with nothing searched.
     Finished runs are kept and not repeated; after Ctrl-C or a kill, run the same command to resume.
 
     **Exit codes**
@@ -94,6 +128,7 @@ def compare(
     - `badm compare digits`
     - `badm compare digits --methods badm,adam,nadam,muon --seeds 5 --trials 8`
     - `badm compare my_task.py --methods 'badm*,adam' --target 0.9 --objective steps`
+    - `badm compare digits --protocol speed --methods adamw,badm,badm-untouched,muon`
     - `badm compare digits my_task.py -o report.html -o table.md -o figures`
     - `badm compare my_task.py --study postgresql://host/name    # on several machines`
     """
@@ -113,10 +148,12 @@ def compare(
                     scale=scale,  # type: ignore[arg-type]
                     schedule=schedule,
                     warmup=warmup,
+                    search=search,  # type: ignore[arg-type]
                     objective=objective,  # type: ignore[arg-type]
                     target=target,
                     steps=steps,
                     reference=reference,
+                    baseline=baseline,
                     runs=runs,
                     jobs=jobs,
                     threads=threads,

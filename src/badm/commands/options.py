@@ -34,8 +34,8 @@ def import_comparisons() -> None:
 def one_of(*choices: str) -> Any:
     """A callback that takes these values and no others."""
 
-    def check(value: str) -> str:
-        if value not in choices:
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in choices:
             raise typer.BadParameter(f"must be one of {', '.join(choices)}, got {value!r}")
         return value
 

@@ -42,6 +42,7 @@ OTHER: dict[str, Any] = {
     "engine": 2,
     "device": "cuda",
     "warmup": 0.05,
+    "evaluate_every": 7,
 }
 
 

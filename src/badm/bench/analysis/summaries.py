@@ -12,6 +12,8 @@ from typing import Any
 
 from badm.bench import formatting
 from badm.bench.analysis.sentences import summary
+from badm.bench.analysis.speed import measure_speed, shown_part
+from badm.bench.analysis.speed_sentences import speed_summary
 from badm.bench.analysis.statistics import (
     mean_interval,
     median_interval,
@@ -34,6 +36,7 @@ from badm.bench.records.comparisons import (
 )
 from badm.bench.records.plans import ComparisonRecord, MethodRecord
 from badm.bench.records.runs import NAN, Run, RunStore
+from badm.bench.records.speeds import Speeds
 
 # What may differ between the runs of a comparison without a difference in their keys.
 ALIKE = {
@@ -70,8 +73,12 @@ def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
     tasks = {info.name: info for info in record.tasks}
     finals = [_read(entry, tasks[entry.task], record, store, notes) for entry in record.entries]
     notes += [note for entry in record.entries for note in _search_notes(entry)]
+    speed = None
+    if record.plan.protocol == "speed":
+        speed = measure_speed(record, [(one.entry, one.runs) for one in finals])
+        finals = _shown(finals, speed)
     notes += [note for one in finals for note in _warnings(one)]
-    infos = [_with_data(task, finals) for task in record.tasks]
+    infos = [_with_target(_with_data(task, finals), speed) for task in record.tasks]
     rows = _with_tests([_row(one, record) for one in finals], record)
     runs = [run for one in finals for run in one.runs.values() if run.config.seed in _seeds(record)]
     environments = [run.environment for run in runs]
@@ -89,19 +96,33 @@ def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
         objective=record.plan.objective,
         schedule=record.plan.schedule,
         reference=reference,
-        trials=record.plan.trials if record.plan.protocol == "tuned" else 0,
-        summary=summary(infos, rows, record.methods, reference),
+        trials=record.plan.trials if record.plan.protocol != "paper" else 0,
+        summary=summary(infos, rows, record.methods, reference)
+        if speed is None
+        else speed_summary(speed, infos, reference),
         tasks=infos,
         methods=record.methods,
         rows=rows,
         curves=[_curve(run) for run in runs],
-        tried=[trial for entry in record.entries for trial in entry.tried],
+        tried=[trial for one in finals for trial in one.entry.tried],
         # For one task it shows no more than the steps to its target.
-        profile=performance_profile(times) if len(infos) > 1 else None,
+        profile=performance_profile(times) if len(infos) > 1 and speed is None else None,
         artifacts=_artifacts(runs, notes),
         environment=environments[0] if environments else {},
         notes=notes,
+        speed=speed,
     )
+
+
+def _shown(finals: Sequence[_FinalRuns], speed: Speeds) -> list[_FinalRuns]:
+    """Of each method on each task the part of the budget that a report shows runs of."""
+    shown: dict[tuple[str, str], _FinalRuns] = {}
+    for one in finals:
+        where = one.entry.task, one.entry.method
+        part = shown_part(speed, *where)
+        if part in (None, one.entry.part):
+            shown[where] = one
+    return list(shown.values())
 
 
 def _seeds(record: ComparisonRecord) -> list[int]:
@@ -134,7 +155,8 @@ def _read(
 def _search_notes(entry: MethodRecord) -> list[str]:
     """What makes the choice of a search less reliable."""
     failed = sum(trial.status == "failed" for trial in entry.tried)
-    where = f"{entry.method} on {entry.task}: "
+    part = f" at {formatting.part(entry.part)} of the budget" if entry.part < 1 else ""
+    where = f"{entry.method} on {entry.task}{part}: "
     if entry.setting and entry.tried and all(t.status != "finished" for t in entry.tried):
         return [f"{where}no trial finished, so its final runs use the setting of the first."]
     return [f"{where}{failed} of {len(entry.tried)} trials failed."] if failed else []
@@ -165,6 +187,13 @@ def _with_data(task: TaskInfo, finals: Sequence[_FinalRuns]) -> TaskInfo:
             if run.config.task == task.name:
                 return replace(task, synthetic=run.facts["synthetic"], notes=run.facts["notes"])
     return task
+
+
+def _with_target(task: TaskInfo, speed: Speeds | None) -> TaskInfo:
+    """In the speed protocol the target is what the baseline reached, once that is known."""
+    scores = {one.task: one.score for one in speed.targets} if speed is not None else {}
+    known = math.isfinite(scores.get(task.name, NAN))
+    return replace(task, target=scores[task.name]) if known else task
 
 
 def _row(one: _FinalRuns, record: ComparisonRecord) -> ResultRow:

@@ -41,16 +41,18 @@ def compare(
     tasks: str | type[Task] | Iterable[str | type[Task]],
     methods: str | Iterable[str] = METHODS,
     *,
-    protocol: Literal["tuned", "paper"] = "tuned",
+    protocol: Literal["tuned", "speed", "paper"] = "tuned",
     trials: int = 6,
     seeds: int = 3,
     scale: Scale = "cpu",
-    schedule: str = "constant",
-    warmup: float = 0.0,
+    schedule: str | None = None,
+    warmup: float | None = None,
+    search: Literal["lr", "wide"] = "lr",
     objective: Literal["score", "steps"] = "score",
     target: float | None = None,
     steps: int | None = None,
     reference: str = "",
+    baseline: str = "adamw",
     runs: Path | str = "runs",
     jobs: int | None = None,
     threads: int = 1,
@@ -63,6 +65,9 @@ def compare(
 
     In the tuned protocol every method searches its own space with the same number of trials on the
     validation split; its best setting then runs on fresh seeds, and the test split is read once.
+    In the speed protocol a baseline is tuned so at its whole budget of steps; every other method is
+    tuned at parts of that budget, with its schedule fitted to each, to find the smallest part at
+    which its runs end with a validation score as good as the baseline's.
     Finished runs are kept in a folder and not repeated: after an interruption the same call
     resumes. Runs are done by processes of their own, so that a script needs the usual
     ``if __name__ == "__main__":`` around the call.
@@ -71,20 +76,26 @@ def compare(
         tasks: One or several: names (``badm list tasks``), files such as ``"my_task.py"`` or
             ``"my_task.py:moons"``, or classes made from :class:`badm.bench.Task` in a file.
         methods: Names (``badm list methods``), in a list or comma-separated; ``"all"`` and patterns
-            such as ``"badm*"`` stand for several.
-        protocol: ``"tuned"``: as many trials for every method, then fresh seeds. ``"paper"``: the
+            such as ``"badm*"`` stand for several; ``"adam-untouched"`` is adam at its defaults.
+        protocol: ``"tuned"``: as many trials for every method, then fresh seeds. ``"speed"``: the
+            smallest part of the baseline's budget that reaches its score. ``"paper"``: the
             settings the paper states, or a method's defaults where it states none.
         trials: Settings to try, the same number for every method.
         seeds: Final runs per method and task, with the seeds 0, 1, 2, …
         scale: Size of the tasks: ``"smoke"`` (seconds), ``"cpu"``, or ``"paper"``.
-        schedule: Learning-rate schedule: ``"constant"``, ``"linear"`` or ``"cosine"``.
-        warmup: Fraction of the steps over which the learning rate first rises from 0.
+        schedule: Learning-rate schedule: ``"constant"``, ``"linear"`` or ``"cosine"``. Default:
+            constant; in the speed protocol linear, down to 0 at the end of each part.
+        warmup: Fraction of the steps over which the learning rate first rises from 0. Default: 0;
+            in the speed protocol 0.05.
+        search: What the trials search: ``"lr"``, the space that a method states, for most its
+            learning rate; ``"wide"``, also the memory, ``beta2`` and weight decay it has.
         objective: What the search optimizes: the best ``"score"``, or the fewest ``"steps"`` to the
             target.
         target: Validation score to count steps to. Default: the task's own.
         steps: Training steps of each run. Default: the task's own number.
         reference: The method the others are tested against. Default: ``"badm"`` if it takes part,
             else the first.
+        baseline: Of the speed protocol: the method whose score at the whole budget is the target.
         runs: Folder to keep runs in.
         jobs: Runs at a time. Default: one for each core, at most eight.
         threads: Threads per run. Part of a run's key: sums in another order are other numbers.
@@ -123,6 +134,9 @@ def compare(
     from badm.bench.report.result import Report
 
     names = method_names(methods)
+    speed = protocol == "speed"
+    if speed and baseline not in names:
+        raise ValueError(f"baseline must be one of {', '.join(names)}, got {baseline!r}")
     against = reference or ("badm" if "badm" in names else names[0])
     if against not in names:
         raise ValueError(f"reference must be one of {', '.join(names)}, got {against!r}")
@@ -134,14 +148,16 @@ def compare(
         trials,
         seeds,
         scale,
-        schedule,
+        schedule or ("linear" if speed else "constant"),
         objective,
         target,
         steps,
         against,
         machine.threads,
         machine.device,
-        warmup,
+        (0.05 if speed else 0.0) if warmup is None else warmup,
+        baseline if speed else "",
+        search,
     )
     runner = ComparisonRunner(plan, RunStore(runs), study, say)
     try:

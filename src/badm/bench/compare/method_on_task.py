@@ -1,4 +1,7 @@
-"""One method on one task: its search, if there is one, then its final runs."""
+"""One method on one task: its search, if there is one, then its final runs.
+
+In the speed protocol this is one method on one task at one part of the budget.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 
+from badm.bench.analysis.speed import last_value
 from badm.bench.analysis.statistics import time_to_target
+from badm.bench.compare.parts import evaluate_every, steps_of_part
 from badm.bench.compare.search import Search, SearchDatabase, TrialResult
-from badm.bench.compare.trial_settings import at_edge, for_sum, trial_settings
+from badm.bench.compare.trial_settings import at_edge, for_sum, searched_space, trial_settings
 from badm.bench.engine.workers import Job
 from badm.bench.method import Method, Setting, Space
 from badm.bench.records.comparisons import Trial
@@ -36,6 +41,17 @@ class MethodOnTask:
     trial_numbers: dict[str, list[int]] = field(default_factory=dict)
     started_seeds: set[int] = field(default_factory=set)  # seeds of final runs
     ended_seeds: set[int] = field(default_factory=set)
+    # At the end of each final run that finished: by seed, on the validation split.
+    last_scores: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def entries(self) -> list[MethodRecord]:
+        return [self.entry]
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether others wait for its result."""
+        return False
 
     @property
     def seeds(self) -> list[int]:
@@ -44,20 +60,41 @@ class MethodOnTask:
         return [*range(self.plan.seeds), *tuning]
 
     @property
-    def steps(self) -> int:
+    def budget(self) -> int:
+        """The steps of a run at the whole budget."""
         return self.plan.steps or self.found.task.steps
 
     @property
+    def steps(self) -> int:
+        return steps_of_part(self.entry.part, self.budget)
+
+    @property
+    def by_last_score(self) -> bool:
+        """Whether runs count by their last validation score, and not by their best."""
+        return self.plan.protocol == "speed"
+
+    @property
     def target(self) -> float | None:
+        if self.plan.protocol == "speed":  # it is the baseline's score, known later
+            return None
         return self.found.task.target if self.plan.target is None else self.plan.target
 
     @property
     def space(self) -> Space:
-        return for_sum(self.method.space, self.found.task.terms)
+        space = searched_space(self.method, self.plan.search)
+        return for_sum(space, self.found.task.terms)
 
     @property
     def done(self) -> bool:
         return self.entry.setting is not None and self.ended_seeds == set(self.seeds)
+
+    @property
+    def cannot_train(self) -> bool:
+        """Whether the method cannot train the task, whatever its setting."""
+        return any(trial.status == "cannot" for trial in self.entry.tried)
+
+    def update(self) -> None:
+        """Nothing: what comes next does not depend on other methods."""
 
     @property
     def runs_planned(self) -> int:
@@ -114,6 +151,8 @@ class MethodOnTask:
                 self._config(self.method.setting(setting), TUNING_SEED, test=False).key
                 for setting in settings
             ]
+            if self.by_last_score:  # what is written down of the same runs is another score
+                keys.append("last score")
             name = hashlib.sha256(" ".join(keys).encode()).hexdigest()[:12]
             self.search = self.database.search(
                 f"{self.entry.task}/{self.method.name}/{name}",
@@ -135,6 +174,7 @@ class MethodOnTask:
             threads=self.plan.threads,
             device=self.plan.device,
             warmup=self.plan.warmup,
+            evaluate_every=evaluate_every(self.budget) if self.plan.protocol == "speed" else 0,
         )
 
     def _previous_stage_error(self, seed: int) -> str:
@@ -155,10 +195,15 @@ class MethodOnTask:
             self.ended_seeds.add(run.config.seed)
             if result.status != "finished":
                 self.entry.faults[run.config.seed] = result.message
+            elif (last := last_value(run, self.found.task.score.name)) is not None:
+                self.last_scores[run.config.seed] = last
             return
+        score = result.score
         loss = None if result.validation is None else result.validation.get("loss")
+        if self.by_last_score:
+            score, loss = last_value(run, self.found.task.score.name), last_value(run, "loss")
         steps = self._steps_to_target(run)
-        ended = TrialResult(result.status, result.score, loss, steps, result.message)
+        ended = TrialResult(result.status, score, loss, steps, result.message)
         for number in numbers:
             self._open_search().report(number, ended)
         self._update_trials()

@@ -16,12 +16,13 @@ from badm.bench.report.terminal import console, text_column
 
 if TYPE_CHECKING:
     from badm.bench.compare.method_on_task import MethodOnTask
+    from badm.bench.compare.speed import SpeedOnTask
 
 Watch = Callable[[WorkerEvent], None]
 
 
 @contextmanager
-def watching(progress: bool | Watch, work: Sequence[MethodOnTask]) -> Iterator[Watch]:
+def watching(progress: bool | Watch, work: Sequence[MethodOnTask | SpeedOnTask]) -> Iterator[Watch]:
     """What to call with each event: a function of the caller's, or one that updates a display.
 
     The display is drawn on stderr, if that is a terminal or a notebook and it is wanted.
@@ -36,7 +37,9 @@ def watching(progress: bool | Watch, work: Sequence[MethodOnTask]) -> Iterator[W
 class ProgressDisplay:
     """To be used in a ``with`` block around a comparison; ``update`` takes each event."""
 
-    def __init__(self, work: Sequence[MethodOnTask], out: Console, *, shown: bool) -> None:
+    def __init__(
+        self, work: Sequence[MethodOnTask | SpeedOnTask], out: Console, *, shown: bool
+    ) -> None:
         self.work = work
         self.progress = Progress(
             text_column("{task.description}"),

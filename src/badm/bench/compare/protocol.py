@@ -3,6 +3,8 @@
 - ``tuned``: every method searches its own space with the same number of trials, judged on the
   validation split, with a seed of its own. The best setting then runs on fresh seeds, and the test
   split is read once.
+- ``speed``: a baseline is tuned at its whole budget, and every other method at parts of it, to find
+  the smallest part in which it reaches what the baseline does (``speed.py``).
 - ``paper``: the settings the paper states for the task, or the defaults where it states none;
   nothing is searched.
 """
@@ -22,18 +24,23 @@ from badm.bench import methods, tasks
 from badm.bench.analysis.summaries import summarise
 from badm.bench.compare.database import file_url
 from badm.bench.compare.method_on_task import MethodOnTask
+from badm.bench.compare.plan_checks import check_plan, check_speed, check_tasks
 from badm.bench.compare.search import STALE_SECONDS, SearchDatabase
+from badm.bench.compare.speed import SpeedOnTask
+from badm.bench.compare.trial_settings import searched_space
 from badm.bench.engine.environment import available_cores
 from badm.bench.engine.options import Machine
-from badm.bench.engine.schedules import MOST_WARMUP, SCHEDULES
 from badm.bench.engine.streams import same_directory
 from badm.bench.engine.workers import RunBroken, RunProgress, WorkerDied, WorkerEvent, Workers
 from badm.bench.errors import ProtocolError, StoreError
 from badm.bench.method import Method
 from badm.bench.records.comparisons import Comparison, MethodInfo, TaskInfo
-from badm.bench.records.plans import TUNING_SEED, ComparisonRecord, MethodRecord, Plan
+from badm.bench.records.plans import (
+    ComparisonRecord,
+    MethodRecord,
+    Plan,
+)
 from badm.bench.records.runs import RunStore
-from badm.bench.task import SCALES
 from badm.bench.tasks import FoundTask
 
 RESTARTS = 1  # of a run whose process died, before it counts as failed
@@ -80,36 +87,41 @@ class ComparisonRunner:
         ``say`` is called with what the comparison is waiting for; default: it is logged.
         """
         say = say or log
-        _check_plan(plan)
+        check_plan(plan)
         self.plan, self.store, self.say = plan, store.anchored(), say
         here = Path.cwd()  # the code of a task may change it
         with same_directory():
             found = [tasks.find(source, plan.scale, here) for source in plan.tasks]
         chosen = [methods.find(name) for name in plan.methods]
-        _check(plan, found)
+        check_tasks(plan, found)
         for one in found:  # before any of them trains
             one.require_data()
         database = None
-        if plan.protocol == "tuned":
+        if plan.protocol != "paper":
             database = _open_database(study, self.store, say)
-        made: dict[tuple[str, str], MethodOnTask] = {}
-        for one in found:
-            for method in chosen:
-                _method_on_task(plan, one, method, database, made)
-        self.methods_on_tasks = list(made.values())
+        self.methods_on_tasks: Sequence[MethodOnTask | SpeedOnTask]
+        if plan.protocol == "speed":
+            check_speed(plan, found, chosen)
+            self.methods_on_tasks = _speeds_on_tasks(plan, found, chosen, database)
+        else:
+            made: dict[tuple[str, str], MethodOnTask] = {}
+            for one in found:
+                for method in chosen:
+                    _method_on_task(plan, one, method, database, made)
+            self.methods_on_tasks = list(made.values())
         self.record = ComparisonRecord(
             plan,
             datetime.now(timezone.utc).isoformat(timespec="seconds"),
             _task_infos(plan, self.methods_on_tasks),
             [MethodInfo(m.name, m.description, m.family, m.identity) for m in chosen],
-            [one.entry for one in self.methods_on_tasks],
+            self._entries(),
         )
 
     def run(
         self, workers: Workers, watch: Callable[[WorkerEvent], None] = lambda _: None
     ) -> ComparisonRecord:
         """Do all runs that are left; the record is written whenever something becomes known."""
-        self.record.write(self.store)
+        self._write()
         try:
             self._run_all(workers, watch)
         finally:
@@ -117,16 +129,24 @@ class ComparisonRunner:
             for one in self.methods_on_tasks:
                 one.release()
             self.record.interrupted = not self.done
-            self.record.write(self.store)
+            self._write()
         self._check_trials()
         return self.record
 
     def comparison(self) -> Comparison:
         """Summarise the runs that are done; a note says so if some are missing."""
-        return summarise(replace(self.record, interrupted=not self.done), self.store)
+        record = replace(self.record, entries=self._entries(), interrupted=not self.done)
+        return summarise(record, self.store)
+
+    def _entries(self) -> list[MethodRecord]:
+        return [entry for one in self.methods_on_tasks for entry in one.entries]
+
+    def _write(self) -> None:
+        self.record.entries = self._entries()  # parts of a budget join as they are begun
+        self.record.write(self.store)
 
     def _run_all(self, workers: Workers, watch: Callable[[WorkerEvent], None]) -> None:
-        running: dict[str, MethodOnTask] = {}
+        running: dict[str, MethodOnTask | SpeedOnTask] = {}
         deaths: Counter[str] = Counter()
         look_at = 0.0  # when to check again for what can be started
         say_at = time.monotonic() + SILENT_SECONDS  # when to say what it is waiting for
@@ -165,11 +185,18 @@ class ComparisonRunner:
     @property
     def has_final_runs(self) -> bool:
         """Whether a final run has been started, so that there is something to report."""
-        return any(one.entry.finals for one in self.methods_on_tasks)
+        return any(entry.finals for entry in self._entries())
 
-    def _start(self, workers: Workers, running: dict[str, MethodOnTask]) -> None:
-        """Give every free worker a run, of whichever method and task has had the fewest so far."""
-        waiting = sorted(self.methods_on_tasks, key=lambda one: one.runs_started)
+    def _start(self, workers: Workers, running: dict[str, MethodOnTask | SpeedOnTask]) -> None:
+        """Give every free worker a run, of whichever method and task has had the fewest so far.
+
+        What others wait for comes first.
+        """
+
+        def place(one: MethodOnTask | SpeedOnTask) -> tuple[bool, int]:
+            return not one.is_urgent, one.runs_started
+
+        waiting = sorted(self.methods_on_tasks, key=place)
         while workers.free and waiting:
             job = waiting[0].next_job()
             if job is None:
@@ -177,13 +204,13 @@ class ComparisonRunner:
                 continue
             running[job.config.key] = waiting[0]
             workers.start(job)
-            waiting.sort(key=lambda one: one.runs_started)
+            waiting.sort(key=place)
 
     def _handle(
         self,
         event: WorkerEvent,
         workers: Workers,
-        running: dict[str, MethodOnTask],
+        running: dict[str, MethodOnTask | SpeedOnTask],
         deaths: Counter[str],
     ) -> None:
         key = event.job.config.key
@@ -201,17 +228,19 @@ class ComparisonRunner:
             run = self.store.read(event.job.config)
             assert run is not None
             running.pop(key).record_finished(run)
-        self.record.write(self.store)
+        for one in self.methods_on_tasks:
+            one.update()
+        self._write()
 
     def _check_trials(self) -> None:
         """Raise an error unless every method has had the same number of trials."""
         if self.plan.protocol == "paper":
             return
-        for one in self.methods_on_tasks:
-            numbers = [trial.index for trial in one.entry.tried]
+        for entry in self._entries():
+            numbers = [trial.index for trial in entry.tried]
             if numbers != list(range(self.plan.trials)):
                 raise ProtocolError(
-                    f"{one.method.name} on {one.entry.task} has the trials {numbers}, "
+                    f"{entry.method} on {entry.task} has the trials {numbers}, "
                     f"and every method must have {self.plan.trials}"
                 )
 
@@ -242,59 +271,49 @@ def _method_on_task(
             earlier = tasks.find(found.previous_stage, plan.scale, found.folder)
             before = _method_on_task(plan, earlier, method, database, made)
             before.has_next_stage = True
-        stated = found.task.paper
-        entry = MethodRecord(found.task.name, method.name)
-        if stated is not None:
-            entry.paper = stated.scores.get(method.name)
-        if database is None:
-            entry.setting = method.paper_setting(stated)
-        else:
-            entry.searched = list(method.space)
+        entry = _new_entry(plan, found, method, 1.0)
         made[where] = MethodOnTask(plan, found, method, entry, database, before)
     return made[where]
 
 
-def _check_plan(plan: Plan) -> None:
-    """Raise an error for a plan that no tasks could make possible."""
-    tuned = plan.protocol == "tuned"
-    rules = (
-        ("tasks", len(plan.tasks) > 0, "at least one"),
-        ("methods", len(plan.methods) > 0, "at least one"),
-        ("methods", len(set(plan.methods)) == len(plan.methods), "different from each other"),
-        ("protocol", plan.protocol in ("tuned", "paper"), "tuned or paper"),
-        ("objective", plan.objective in ("score", "steps"), "score or steps"),
-        ("schedule", plan.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
-        ("warmup", 0 <= plan.warmup <= MOST_WARMUP, f"a number from 0 to {MOST_WARMUP}"),
-        ("scale", plan.scale in SCALES, f"one of {', '.join(SCALES)}"),
-        ("trials", plan.trials >= tuned, "a whole number of at least 1"),
-        ("seeds", 0 <= plan.seeds <= TUNING_SEED, f"a whole number from 0 to {TUNING_SEED}"),
-        ("steps", plan.steps is None or plan.steps >= 1, "a whole number of at least 1"),
-        ("target", plan.target is None or math.isfinite(plan.target), "a finite number"),
-        ("reference", plan.reference in ("", *plan.methods), "one of the methods"),
-    )
-    for name, right, wanted in rules:
-        if not right:
-            raise ProtocolError(f"{name} must be {wanted}, got {getattr(plan, name)!r}")
+def _speeds_on_tasks(
+    plan: Plan,
+    found: Sequence[FoundTask],
+    chosen: Sequence[Method],
+    database: SearchDatabase | None,
+) -> list[SpeedOnTask]:
+    """Every method on every task; on each the baseline's result decides about the others'."""
 
+    def speed(one: FoundTask, method: Method, baseline: SpeedOnTask | None) -> SpeedOnTask:
+        def at_part(part: float) -> MethodOnTask:
+            entry = _new_entry(plan, one, method, part)
+            return MethodOnTask(plan, one, method, entry, database)
 
-def _check(plan: Plan, found: Sequence[FoundTask]) -> None:
-    by_name: dict[str, list[str]] = {}
+        return SpeedOnTask(one, method, at_part, baseline)
+
+    (base,) = (method for method in chosen if method.name == plan.baseline)
+    made = []
     for one in found:
-        by_name.setdefault(one.task.name, []).append(one.source)
-    for name, sources in by_name.items():
-        if len(sources) > 1:
-            raise ProtocolError(
-                f"tasks must have different names, got {name} from {' and '.join(sources)}"
-            )
-    if plan.objective == "steps" and plan.target is None:
-        for one in found:
-            if one.task.target is None:
-                raise ProtocolError(
-                    f"task {one.task.name} has no target to count steps to: give one with --target"
-                )
+        baseline = speed(one, base, None)
+        made += [baseline if method is base else speed(one, method, baseline) for method in chosen]
+    return made
 
 
-def _task_infos(plan: Plan, methods_on_tasks: Sequence[MethodOnTask]) -> list[TaskInfo]:
+def _new_entry(plan: Plan, found: FoundTask, method: Method, part: float) -> MethodRecord:
+    stated = found.task.paper
+    entry = MethodRecord(found.task.name, method.name, part=part)
+    if stated is not None:
+        entry.paper = stated.scores.get(method.name)
+    if plan.protocol == "paper":
+        entry.setting = method.paper_setting(stated)
+    else:
+        entry.searched = list(searched_space(method, plan.search))
+    return entry
+
+
+def _task_infos(
+    plan: Plan, methods_on_tasks: Sequence[MethodOnTask | SpeedOnTask]
+) -> list[TaskInfo]:
     infos = {}
     for one in methods_on_tasks:
         task = one.found.task
@@ -305,7 +324,7 @@ def _task_infos(plan: Plan, methods_on_tasks: Sequence[MethodOnTask]) -> list[Ta
             task.score.name,
             task.score.best,
             task.score.percent,
-            one.steps,
+            one.budget,
             task.batch_size,
             one.target,
             synthetic=False,  # known when the data are loaded, by the runs

@@ -337,4 +337,4 @@ def _is_number(value: object) -> bool:
 def _distribution(part: Range | Choice) -> BaseDistribution:
     if isinstance(part, Choice):
         return CategoricalDistribution(part.values)
-    return FloatDistribution(part.low, part.high, log=part.log)
+    return FloatDistribution(part.low, part.high, log=part.log and not part.complement)

@@ -11,7 +11,15 @@ from dataclasses import replace
 
 from scipy.stats import qmc
 
-from badm.bench.method import Choice, Range, Setting, Space
+from badm.bench.method import Choice, Method, Range, Setting, Space
+from badm.bench.records.plans import SearchName
+
+# Of the wide search, the same for all methods. A memory of 0.8 to 0.98 is 5 to 50 steps long, that
+# of the second moment 10 to 1,000.
+MEMORIES = ("beta", "momentum", "beta1")  # the first that a method has: muon's are both
+MEMORY = Range(0.8, 0.98, complement=True)
+BETA2 = Range(0.9, 0.999, complement=True)
+WEIGHT_DECAY = Range(1e-3, 0.3)
 
 
 def trial_settings(space: Space, trials: int) -> list[Setting]:
@@ -40,11 +48,41 @@ def value_at(part: Range | Choice, u: float) -> float | str | bool:
             min(int(u * len(part.values)), len(part.values) - 1)
         ]
         return chosen
+    if part.complement:
+        distance = value_at(Range(1 - part.high, 1 - part.low), 1 - u)
+        assert isinstance(distance, float)
+        return min(max(round(1 - distance, 9), part.low), part.high)
     if part.log:
         value = math.exp(math.log(part.low) + u * (math.log(part.high) - math.log(part.low)))
     else:
         value = part.low + u * (part.high - part.low)
     return min(max(float(f"{value:.3g}"), part.low), part.high)
+
+
+def searched_space(method: Method, search: SearchName) -> Space:
+    """What a search of that name tries of a method.
+
+    >>> from badm.bench.methods import find
+    >>> list(searched_space(find("adamw"), "lr"))
+    ['lr']
+    >>> list(searched_space(find("muon"), "wide"))
+    ['lr', 'momentum', 'beta2', 'weight_decay']
+    """
+    if search == "lr":
+        return method.space
+    return _wide(method) if method.wide_space is None else method.wide_space
+
+
+def _wide(method: Method) -> Space:
+    memory = next((name for name in MEMORIES if name in method.defaults), "")
+    wide = dict(method.space)
+    for name, part in ((memory, MEMORY), ("beta2", BETA2)):
+        # A memory outside the range is what makes the method: none in plain SGD, a long one in QHM.
+        if name in method.defaults and part.low <= method.defaults[name] <= part.high:
+            wide.setdefault(name, part)
+    if "weight_decay" in method.defaults:
+        wide.setdefault("weight_decay", WEIGHT_DECAY)
+    return wide
 
 
 def for_sum(space: Space, terms: int) -> Space:

@@ -122,10 +122,11 @@ class Training:
         self.cannot_start = next(filter(None, ranks.all_gather(self.cannot_start)), None)
         self.state = TrainingState(gradients=[0.0] * len(players), loss_sums=[0.0] * len(players))
         self.kept: dict[str, Tensor] = {}
+        self.evaluate_every = config.evaluate_every or task.evaluate_every
         # Ranks wait for each other no more often than they must, and write nothing in between.
-        self.sync_every = 1 if ranks.size == 1 else task.evaluate_every
+        self.sync_every = 1 if ranks.size == 1 else self.evaluate_every
         self.log_every = (
-            max(1, config.steps // LOSS_POINTS) if ranks.size == 1 else task.evaluate_every
+            max(1, config.steps // LOSS_POINTS) if ranks.size == 1 else self.evaluate_every
         )
         self.artifacts_at = {max(1, round(part * config.steps)) for part in task.artifacts_at}
 
@@ -299,7 +300,7 @@ class Training:
                 TrajectoryPoint(*self._progress(), losses=dict(zip(names, means, strict=True)))
             )
             state.loss_sums, state.loss_steps = [0.0] * len(means), 0
-        if self._is_due(self.task.evaluate_every) and not self._evaluate():
+        if self._is_due(self.evaluate_every) and not self._evaluate():
             return False
         if state.step in self.artifacts_at and self.ranks.is_first:
             with self.evaluator.evaluation_mode(self.trainers):

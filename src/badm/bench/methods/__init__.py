@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from badm.bench.method import Method
 from badm.bench.methods import (
     anderson,
@@ -32,6 +34,9 @@ METHODS: dict[str, Method] = {
 }
 
 
+UNTOUCHED = "-untouched"  # after the name of a method: its defaults, nothing searched
+
+
 class UnknownMethod(ValueError):
     """There is no method of that name."""
 
@@ -39,10 +44,14 @@ class UnknownMethod(ValueError):
 def find(name: str) -> Method:
     """Find a method by name; ``adam+outer`` is adam on several ranks with mode outer.
 
+    ``adam-untouched`` is adam at its defaults: nothing is searched.
+
     >>> find("adam").description
     'RMSprop with momentum and bias correction, as in Keras'
     >>> find("adam+outer").description
     'adam on several ranks; a BADM step with the mean displacement of the ranks'
+    >>> find("adam-untouched").description
+    'adam at its defaults, nothing searched'
     >>> find("adm")
     Traceback (most recent call last):
     badm.bench.methods.UnknownMethod: there is no method 'adm'; did you mean adam or badm? \
@@ -50,6 +59,8 @@ def find(name: str) -> Method:
     """
     if name in METHODS:
         return METHODS[name]
+    if name.endswith(UNTOUCHED):
+        return _untouched(name.removesuffix(UNTOUCHED))
     inner, plus, mode = name.partition(MODE_SEPARATOR)
     if plus:
         if mode not in MODES:
@@ -58,6 +69,28 @@ def find(name: str) -> Method:
                 f"There are {', '.join(MODES)}"
             )
         return replicated(find(inner), mode)
-    raise UnknownMethod(
-        f"there is no method {name!r}; {suggestion(name, METHODS)}`badm list methods` shows all"
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> UnknownMethod:
+    ending = UNTOUCHED if name.endswith(UNTOUCHED) else ""
+    names = [f"{one}{ending}" for one in METHODS]
+    return UnknownMethod(
+        f"there is no method {name!r}; {suggestion(name, names)}`badm list methods` shows all"
+    )
+
+
+def _untouched(name: str) -> Method:
+    """The method with an empty space, under a name of its own."""
+    try:
+        method = find(name)
+    except UnknownMethod:
+        raise _unknown(f"{name}{UNTOUCHED}") from None
+    return replace(
+        method,
+        name=f"{method.name}{UNTOUCHED}",
+        description=f"{method.name} at its defaults, nothing searched",
+        space={},
+        wide_space={},
+        paper=lambda _: {},
     )

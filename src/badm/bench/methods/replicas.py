@@ -264,6 +264,7 @@ def replicated(inner: Method, mode: str) -> Method:
         {**inner.limits, **_LIMITS},
         version=f"{inner.version}{MODE_SEPARATOR}{how.version}",
         package=inner.package,
+        wide_space=None if inner.wide_space is None else {**inner.wide_space, **how.space},
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from badm.bench.records import schema
 from badm.bench.records.json_values import finite_or_none
 from badm.bench.records.schema import Amount, Count, Measured, Time
+from badm.bench.records.speeds import Speeds
 from badm.bench.task import Score
 
 SCHEMA = 1
@@ -161,7 +162,7 @@ class Comparison:
 
     title: str
     created: str  # date and time, ISO 8601
-    protocol: Literal["paper", "tuned"]
+    protocol: Literal["paper", "tuned", "speed"]
     objective: Literal["score", "steps"]
     schedule: str
     reference: str  # method that the others are tested against
@@ -177,12 +178,15 @@ class Comparison:
     environment: dict[str, Any]
     notes: list[str]  # what was skipped, damaged or not measured
     schema: int = SCHEMA
+    speed: Speeds | None = None  # of the speed protocol
 
 
 def to_json(comparison: Comparison) -> str:
     """Serialize without artifacts; infinities and NaN become null."""
     numbers = asdict(replace(comparison, artifacts=[]))
     numbers[SAVED_ARTIFACTS] = numbers.pop("artifacts")
+    if comparison.speed is None:  # as in older files
+        del numbers["speed"]
     return json.dumps(finite_or_none(numbers), allow_nan=False)
 
 

@@ -8,7 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 # Fields that came later, with the defaults that are not written.
-LATER: dict[str, Any] = {"device": "cpu", "warmup": 0.0}
+LATER: dict[str, Any] = {
+    "device": "cpu",
+    "warmup": 0.0,
+    "evaluate_every": 0,
+    "part": 1.0,
+    "baseline": "",
+    "search": "lr",
+}
 
 
 def as_saved(record: Any) -> dict[str, Any]:

@@ -23,14 +23,17 @@ from badm.bench.records.comparisons import MethodInfo, TaskInfo, Trial
 from badm.bench.records.json_values import as_saved
 from badm.bench.records.runs import RUN_BYTES, RunConfig, RunStore
 from badm.bench.records.schema import Between, Count, SchemaError
+from badm.bench.records.speeds import PARTS
 from badm.bench.task import Scale
 
 SCHEMA = 1
 TUNING_SEED = 1000  # of all trials; final runs have 0, 1, 2, …, which no trial uses
 
 Seeds = Annotated[int, Between(0, TUNING_SEED)]
-ProtocolName = Literal["paper", "tuned"]
+Part = Annotated[float, Between(1 / PARTS, 1)]
+ProtocolName = Literal["paper", "tuned", "speed"]
 Objective = Literal["score", "steps"]
+SearchName = Literal["lr", "wide"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Plan:
     threads: int = 1  # per run; another number changes the order of sums, and so results
     device: str = "cpu"  # of every run: cpu, cuda or mps
     warmup: float = 0.0  # fraction of the steps over which the learning rate rises
+    baseline: str = ""  # of the speed protocol: the method whose score is the target
+    search: SearchName = "lr"  # which settings are searched
 
     @property
     def key(self) -> str:
@@ -63,7 +68,7 @@ class Plan:
 
 @dataclass
 class MethodRecord:
-    """The progress of one method on one task."""
+    """The progress of one method on one task; in the speed protocol, at one part of the budget."""
 
     task: str
     method: str
@@ -74,6 +79,7 @@ class MethodRecord:
     finals: dict[int, RunConfig] = field(default_factory=dict)  # by seed
     faults: dict[int, str] = field(default_factory=dict)  # by seed, why its run has no result
     paper: float | None = None
+    part: Part = 1.0  # of the budget, in eighths
 
 
 @dataclass
@@ -152,6 +158,8 @@ def _check(entry: MethodRecord, record: ComparisonRecord) -> None:
     ):
         if name not in known or not re.fullmatch(r"[\w+-][\w.+-]{0,199}", name):
             raise SchemaError(f"{where} must be of one of its tasks and methods")
+    if not (entry.part * PARTS).is_integer():
+        raise SchemaError(f"{where} must be at a part of the budget in eighths")
     own = entry.task, entry.method
     for seed, final in entry.finals.items():
         if (final.task, final.method, final.seed) != (*own, seed):

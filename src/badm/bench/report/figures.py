@@ -26,6 +26,7 @@ from matplotlib.ticker import (
 
 from badm.bench.files import write_atomically
 from badm.bench.records.comparisons import Comparison, Curve, TaskInfo, Trial, score_from_info
+from badm.bench.report.speed_figure import speed_figure
 from badm.bench.report.styles import Style, styles
 
 MARKERS = {
@@ -61,7 +62,7 @@ Line = tuple[list[float], list[float], list[float], list[float]]
 LARGEST = 1e100  # number that is drawn: axes and ticks multiply, and infinity has no place
 TALLEST = 4.0  # times as high as wide, of a picture
 PICTURES_PER_ROW = 3  # methods, where their pictures are of one step only
-KINDS = ("score", "loss", "sensitivity", "profile", "artifacts")
+KINDS = ("score", "loss", "sensitivity", "profile", "speed", "artifacts")
 FORMS = ("png", "svg")
 
 
@@ -90,6 +91,8 @@ def draw_figures(
                     written += _save(figure, folder, f"{_safe(task.name)}-{kind}", forms)
         if "profile" in kinds:
             written += _save(_profile(comparison, looks), folder, "profile", forms)
+        if "speed" in kinds:
+            written += _save(speed_figure(comparison, looks, MARKERS), folder, "speed", forms)
     return written
 
 

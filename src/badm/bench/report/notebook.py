@@ -10,31 +10,34 @@ from tempfile import TemporaryDirectory
 
 from badm.bench.records.comparisons import Comparison, TaskInfo
 from badm.bench.report.figures import draw_figures
-from badm.bench.report.tables import Cell, Line, table, task_facts
+from badm.bench.report.speed_table import speed_table
+from badm.bench.report.tables import Cell, Line, Table, table, task_facts
 
 
 def notebook_html(comparison: Comparison) -> str:
     """One ``div``: the summary, then for each task its table and its validation curves."""
     parts = [f"<p>{escape(' '.join(comparison.summary))}</p>"]
+    over_tasks = speed_table(comparison)
+    if over_tasks is not None:
+        parts += [f"<h4>{escape(over_tasks.task)}</h4>", _table(over_tasks)]
     with TemporaryDirectory() as folder:
         for task in comparison.tasks:
             facts = ", ".join(f"{name} {value}" for name, value in task_facts(task))
             parts += [f"<h4>{escape(task.name)}</h4>", f"<p>{escape(facts)}</p>"]
-            parts.append(_table(comparison, task))
+            parts.append(_table(table(comparison, task)))
             parts += _curves(comparison, task, Path(folder))
     notes = "".join(f"<li>{escape(note)}</li>" for note in comparison.notes)
     parts += [f"<ul>{notes}</ul>"] if notes else []
     return f"<div>{''.join(parts)}</div>"
 
 
-def _table(comparison: Comparison, task: TaskInfo) -> str:
-    made = table(comparison, task)
+def _table(made: Table) -> str:
     heads = "".join(f"<th>{escape(column.title)}</th>" for column in made.columns)
     rows = []
     for line in made.lines:
         cells = {column.key: _cell(line.cells[column.key]) for column in made.columns}
         if line.status != "finished":
-            cells["test"] = f"<em>{escape(_reason(line))}</em>"
+            cells["test" if "test" in cells else "part"] = f"<em>{escape(_reason(line))}</em>"
         row = "".join(f"<td>{cell}</td>" for cell in cells.values())
         rows.append(f"<tr><th>{escape(line.method)}</th>{row}</tr>")
     return (

@@ -16,6 +16,7 @@ from plotly.offline import get_plotlyjs
 
 from badm.bench.files import write_atomically
 from badm.bench.records.comparisons import Comparison, TaskInfo, score_from_info
+from badm.bench.report.speed_table import speed_lead, speed_table
 from badm.bench.report.styles import styles
 from badm.bench.report.tables import (
     STATUS_TEXT,
@@ -36,6 +37,7 @@ SCRIPTS = (
     "chart",
     "curves",
     "profile",
+    "speed",
     "sensitivity",
     "artifacts",
     "settings",
@@ -69,6 +71,9 @@ def _view(comparison: Comparison) -> dict[str, Any]:
         "styles": styles(comparison.methods),
         "environment": flatten(comparison.environment),
         "words": STATUS_TEXT,
+        "speed": None
+        if comparison.speed is None
+        else {"lead": speed_lead(comparison), "table": speed_table(comparison)},
     }
 
 

@@ -62,10 +62,13 @@ class Report:
         """The table of each task, then the summary and the notes."""
         from rich.text import Text
 
-        from badm.bench.report.text import console_table
+        from badm.bench.report.text import console_speed_table, console_table
 
         for task in self.comparison.tasks:
             yield console_table(self.comparison, task.name, options.max_width)
+        over_tasks = console_speed_table(self.comparison, options.max_width)
+        if over_tasks is not None:
+            yield over_tasks
         for sentence in [*self.comparison.summary, *self.comparison.notes]:
             yield Text(sentence)
 

@@ -84,12 +84,16 @@ def table(comparison: Comparison, task: TaskInfo) -> Table:
     columns = _columns(comparison, task)
     lines = [_line(comparison, task, row) for row in comparison.rows if row.task == task.name]
     filled = [c for c in columns if c.key == "test" or any(x.cells[c.key].text for x in lines)]
-    lines = _bold(filled, lines)
+    lines = mark_best(filled, lines)
     ranks = ("steps", "test") if comparison.objective == "steps" else ("test", "steps")
+    if comparison.speed is not None:
+        ranks = ("part", "test")
     ends = {column.key: column.first for column in columns}
 
     def place(line: Line) -> tuple[bool, list[float]]:
-        return line.status != "finished", [_rank(line.cells[key], ends[key]) for key in ranks]
+        # In the speed protocol a run that diverged reaches nothing, which its part says already.
+        unfinished = line.status != "finished" and comparison.speed is None
+        return unfinished, [_rank(line.cells[key], ends[key]) for key in ranks]
 
     lines.sort(key=place)
     return Table(task.name, filled, lines)
@@ -101,10 +105,16 @@ def comparison_facts(comparison: Comparison) -> list[tuple[str, str]]:
     scales = list(dict.fromkeys(task.scale for task in comparison.tasks))
     synthetic = {task.synthetic for task in comparison.tasks}
     chosen_by = {"score": "the validation score", "steps": "steps to the target"}
+    if comparison.speed is not None:
+        chosen_by["score"] = "the last validation score"
     data = {(False,): "real", (True,): "synthetic", (False, True): "partly synthetic"}
     searched = (
         [
-            ("trials", f"{comparison.trials} per method"),
+            (
+                "trials",
+                f"{comparison.trials} per method"
+                + (" and part of the budget" if comparison.speed is not None else ""),
+            ),
             ("chosen by", chosen_by[comparison.objective]),
         ]
         if comparison.trials
@@ -118,6 +128,8 @@ def comparison_facts(comparison: Comparison) -> list[tuple[str, str]]:
         ("scale", ", ".join(scales) or "none"),
         ("data", data.get(tuple(sorted(synthetic)), "none")),
         ("reference", comparison.reference),
+        *([("baseline", comparison.speed.baseline)] if comparison.speed is not None else []),
+        *([("search", comparison.speed.search)] if comparison.speed is not None else []),
     ]
 
 
@@ -168,6 +180,22 @@ def _columns(comparison: Comparison, task: TaskInfo) -> list[Column]:
     better = "higher" if task.best == "high" else "lower"
     paper = Column("paper", "paper", f"The {task.score} that the paper reports.", task.best, False)
     measured = [
+        Column(
+            "part",
+            "part of the budget",
+            "The smallest part of the baseline's budget, in eighths, at which the mean over seeds "
+            "of the last validation score is as good as the baseline's at the whole budget.",
+            "low",
+            False,
+        ),
+        Column("part_steps", "steps", "The steps of that part.", "low", False),
+        Column(
+            "part_seconds",
+            "seconds",
+            "Seconds of training at that part, over those of the baseline's whole budget.",
+            "low",
+            False,
+        ),
         Column(
             "test",
             f"test {task.score}",
@@ -229,6 +257,7 @@ def _line(comparison: Comparison, task: TaskInfo, row: ResultRow) -> Line:
     }
     if row.status != "finished":
         cells = dict.fromkeys(cells, Cell())
+    cells |= _speed_cells(comparison, row)
     cells |= {
         "step_time": _value(row.seconds_per_step, formatting.seconds),
         "memory": _value(row.state_bytes, formatting.size),
@@ -238,6 +267,22 @@ def _line(comparison: Comparison, task: TaskInfo, row: ResultRow) -> Line:
         "paper": _value(row.paper, show),
     }
     return Line(row.method, row.status, _instead(row), row.message, cells)
+
+
+def _speed_cells(comparison: Comparison, row: ResultRow) -> dict[str, Cell]:
+    found = [
+        one
+        for one in (comparison.speed.rows if comparison.speed is not None else [])
+        if (one.task, one.method) == (row.task, row.method) and one.status != "missing"
+    ]
+    if not found:
+        return dict.fromkeys(("part", "part_steps", "part_seconds"), Cell())
+    (one,) = found
+    return {
+        "part": _value(one.part, formatting.part),
+        "part_steps": _value(one.steps, formatting.count),
+        "part_seconds": _value(one.seconds, formatting.ratio),
+    }
 
 
 def _instead(row: ResultRow) -> str:
@@ -254,7 +299,7 @@ def _interval(interval: Interval | None, show: Callable[[float], str]) -> Cell:
     known = len(interval.values) > 1 and not math.isnan(low) and not math.isnan(high)
     # never–never says no more than never does.
     note = formatting.interval(low, high, show) if known and math.isfinite(low) else ""
-    return Cell(show(interval.value), note, _finite(interval.value))
+    return Cell(show(interval.value), note, finite(interval.value))
 
 
 def _difference(comparison: Comparison, row: ResultRow, show: Callable[[float], str]) -> Cell:
@@ -265,7 +310,7 @@ def _difference(comparison: Comparison, row: ResultRow, show: Callable[[float], 
     p = row.compared.p_value
     note = "" if math.isnan(p) else formatting.p_value(p)
     difference = row.compared.difference
-    return Cell(formatting.signed(difference, show), note, _finite(difference))
+    return Cell(formatting.signed(difference, show), note, finite(difference))
 
 
 def _lr(row: ResultRow) -> Cell:
@@ -293,10 +338,10 @@ def _good_lr(row: ResultRow) -> Cell:
 def _value(value: float | None, show: Callable[[float], str]) -> Cell:
     if value is None or math.isnan(value):
         return Cell()
-    return Cell(show(value), order=_finite(value))
+    return Cell(show(value), order=finite(value))
 
 
-def _finite(value: float) -> float:
+def finite(value: float) -> float:
     """To sort by: JSON has no infinity."""
     return max(-sys.float_info.max, min(sys.float_info.max, value))
 
@@ -307,10 +352,10 @@ def _rank(cell: Cell, first: End) -> float:
     return -cell.order if first == "high" else cell.order
 
 
-def _bold(columns: list[Column], lines: list[Line]) -> list[Line]:
+def mark_best(columns: list[Column], lines: list[Line]) -> list[Line]:
     """Mark the best of each outcome; what reads the same is as good."""
     for column in columns:
-        if not column.outcome or column.key == "difference":
+        if column.key == "difference" or not (column.outcome or column.key == "part"):
             continue
         reached = [
             line.cells[column.key]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from badm.bench import formatting
 from badm.bench.records.comparisons import Comparison, TaskInfo, score_from_info
+from badm.bench.report.speed_table import TITLE, speed_lead, speed_table
 from badm.bench.report.tables import (
     Cell,
     Line,
@@ -21,6 +24,7 @@ from badm.bench.report.tables import (
 )
 
 WIDTH = 100
+SPEED_COLUMNS = ("part", "never", "counted", "seconds", "against")  # that a terminal has room for
 
 
 def console_table(comparison: Comparison, task: str, width: int = WIDTH) -> RichTable:
@@ -38,7 +42,7 @@ def console_table(comparison: Comparison, task: str, width: int = WIDTH) -> Rich
         width=min(width, WIDTH),
         pad_edge=False,
     )
-    wanted = ("lr", "test", "steps", "seconds") if width >= WIDTH else ("lr", "test", "steps")
+    wanted = ["lr", "part", "part_seconds", "test", "steps"] + ["seconds"] * (width >= WIDTH)
     kept = [column for column in made.columns if column.key in wanted]
     if "seconds" not in [column.key for column in made.columns]:
         kept += [column for column in made.columns if column.key == "step_time"]
@@ -53,10 +57,37 @@ def console_table(comparison: Comparison, task: str, width: int = WIDTH) -> Rich
     return shown
 
 
+def console_speed_table(comparison: Comparison, width: int = WIDTH) -> RichTable | None:
+    """The table over tasks of the speed protocol; ``None`` in another."""
+    made = speed_table(comparison)
+    if made is None:
+        return None
+    shown = RichTable(
+        title=Text(made.task),
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        width=min(width, WIDTH),
+        pad_edge=False,
+    )
+    kept = [column for column in made.columns if column.key in SPEED_COLUMNS]
+    shown.add_column("method", overflow="fold", max_width=18)
+    for column in kept:
+        shown.add_column(Text(column.title), justify="right", overflow="fold")
+    for line in made.lines:
+        cells = [_console_cell(line.cells[column.key], "test") for column in kept]
+        shown.add_row(Text(line.method), *cells)
+    return shown
+
+
 def markdown(comparison: Comparison) -> str:
     """Everything but the curves, one table for each task, the best of a column in bold."""
     parts = [f"# {escape(comparison.title)}", " ".join(map(escape, comparison.summary))]
     parts.append(_listed(comparison_facts(comparison)))
+    over_tasks = speed_table(comparison)
+    if over_tasks is not None:
+        parts += [f"## {TITLE}", escape(speed_lead(comparison)), _markdown_table(over_tasks)]
+        parts += ["### Parts of the budget", _parts(comparison)]
     for task in comparison.tasks:
         parts += [f"## {escape(task.name)}", escape(task.description)]
         parts.append(_listed(task_facts(task)))
@@ -100,7 +131,7 @@ def _markdown_table(made: Table) -> str:
         cells = {column.key: _markdown_cell(line.cells[column.key]) for column in made.columns}
         if line.status != "finished":
             reason = ": ".join(part for part in (line.instead, line.message) if part)
-            cells["test"] = f"*{escape(reason)}*"
+            cells["test" if "test" in cells else "part"] = f"*{escape(reason)}*"
         rows.append(_markdown_row([escape(line.method), *cells.values()], raw=True))
     return "\n".join(rows)
 
@@ -113,6 +144,26 @@ def _markdown_cell(cell: Cell) -> str:
 
 def _markdown_row(cells: list[str], raw: bool = False) -> str:
     return f"| {' | '.join(cells if raw else map(escape, cells))} |"
+
+
+def _parts(comparison: Comparison) -> str:
+    """Every part that was measured: what was chosen there, and what it reached."""
+    speed = comparison.speed
+    assert speed is not None
+    show = {task.name: score_from_info(task).format for task in comparison.tasks}
+    heads = ["task", "method", "part", "steps", "last validation score", "target", "reached"]
+    heads += ["setting", "at the edge"]
+    rows = [_markdown_row(heads), _markdown_row(["---"] * len(heads), raw=True)]
+    targets = {target.task: target.score for target in speed.targets}
+    for row in speed.rows:
+        for one in row.parts:
+            has_score = not math.isnan(one.mean)
+            cells = [row.task, row.method, formatting.part(one.part), formatting.count(one.steps)]
+            cells += [show[row.task](one.mean) if has_score else "did not finish"]
+            cells += [show[row.task](targets[row.task]), "yes" if one.reached else "no"]
+            cells += [setting_text(one.setting) or "–", ", ".join(one.at_edge) or "–"]
+            rows.append(_markdown_row(cells))
+    return "\n".join(rows)
 
 
 def _settings(comparison: Comparison) -> str:

@@ -115,8 +115,12 @@ class FoundTask:
         threads: int = 1,
         device: str = "cpu",
         warmup: float = 0.0,
+        evaluate_every: int = 0,
     ) -> RunConfig:
-        """Return the configuration of a run: everything that its result depends on."""
+        """Return the configuration of a run: everything that its result depends on.
+
+        ``evaluate_every`` is in steps; 0 is the task's own number.
+        """
         return RunConfig(
             self.task.name,
             self.version,
@@ -134,6 +138,8 @@ class FoundTask:
             ENGINE,
             device,
             warmup,
+            # The task's own is not stated: the run is the same one.
+            0 if evaluate_every == self.task.evaluate_every else evaluate_every,
         )
 
     def confirm(self, config: RunConfig) -> None:

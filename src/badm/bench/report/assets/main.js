@@ -47,6 +47,7 @@ function start() {
   }
   const prepareCurves = addCurves();
   addProfile();
+  addSpeed();
   const prepareSensitivity = addSensitivity();
   const drawSettings = addSettings();
   const drawTask = () => {

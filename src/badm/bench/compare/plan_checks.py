@@ -1,0 +1,91 @@
+"""What a plan must be before any of it is done; each error names what is wrong with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import get_args
+
+from badm.bench.engine.schedules import MOST_WARMUP, SCHEDULES
+from badm.bench.errors import ProtocolError
+from badm.bench.method import Method
+from badm.bench.records.plans import TUNING_SEED, Plan, ProtocolName, SearchName
+from badm.bench.records.speeds import PARTS
+from badm.bench.task import SCALES
+from badm.bench.tasks import FoundTask
+
+PROTOCOLS: tuple[ProtocolName, ...] = get_args(ProtocolName)
+SEARCHES: tuple[SearchName, ...] = get_args(SearchName)
+
+
+def check_plan(plan: Plan) -> None:
+    """Raise an error for a plan that no tasks could make possible."""
+    searches = plan.protocol != "paper"
+    speed = plan.protocol == "speed"
+    rules = (
+        ("tasks", len(plan.tasks) > 0, "at least one"),
+        ("methods", len(plan.methods) > 0, "at least one"),
+        ("methods", len(set(plan.methods)) == len(plan.methods), "different from each other"),
+        ("protocol", plan.protocol in PROTOCOLS, f"one of {', '.join(PROTOCOLS)}"),
+        ("search", plan.search in SEARCHES, f"one of {', '.join(SEARCHES)}"),
+        ("objective", plan.objective in ("score", "steps"), "score or steps"),
+        ("schedule", plan.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
+        ("warmup", 0 <= plan.warmup <= MOST_WARMUP, f"a number from 0 to {MOST_WARMUP}"),
+        ("scale", plan.scale in SCALES, f"one of {', '.join(SCALES)}"),
+        ("trials", plan.trials >= searches, "a whole number of at least 1"),
+        ("seeds", 0 <= plan.seeds <= TUNING_SEED, f"a whole number from 0 to {TUNING_SEED}"),
+        ("steps", plan.steps is None or plan.steps >= 1, "a whole number of at least 1"),
+        ("target", plan.target is None or math.isfinite(plan.target), "a finite number"),
+        ("reference", plan.reference in ("", *plan.methods), "one of the methods"),
+        ("baseline", not speed or plan.baseline in plan.methods, "one of the methods"),
+        ("seeds", not speed or plan.seeds >= 1, "at least 1 in the speed protocol"),
+        ("objective", not speed or plan.objective == "score", "score in the speed protocol"),
+        (
+            "target",
+            not speed or plan.target is None,
+            "left out in the speed protocol, where it is the score that the baseline reaches",
+        ),
+    )
+    for name, right, wanted in rules:
+        if not right:
+            raise ProtocolError(f"{name} must be {wanted}, got {getattr(plan, name)!r}")
+
+
+def check_tasks(plan: Plan, found: Sequence[FoundTask]) -> None:
+    """Raise an error for tasks that one comparison cannot have together, or without a target."""
+    by_name: dict[str, list[str]] = {}
+    for one in found:
+        by_name.setdefault(one.task.name, []).append(one.source)
+    for name, sources in by_name.items():
+        if len(sources) > 1:
+            raise ProtocolError(
+                f"tasks must have different names, got {name} from {' and '.join(sources)}"
+            )
+    if plan.objective == "steps" and plan.target is None:
+        for one in found:
+            if one.task.target is None:
+                raise ProtocolError(
+                    f"task {one.task.name} has no target to count steps to: give one with --target"
+                )
+
+
+def check_speed(plan: Plan, found: Sequence[FoundTask], chosen: Sequence[Method]) -> None:
+    """Raise an error for what cannot be compared at parts of a budget."""
+    for method in chosen:
+        if method.family == "layer-wise":
+            raise ProtocolError(
+                f"{method.name} trains layer by layer and has no learning rate to fit to a part of "
+                "the budget: leave it out of the speed protocol"
+            )
+    for one in found:
+        budget = plan.steps or one.task.steps
+        if one.previous_stage is not None:
+            raise ProtocolError(
+                f"task {one.task.name} starts from the weights of {one.task.after}: the speed "
+                "protocol takes tasks of one stage"
+            )
+        if budget < PARTS:
+            raise ProtocolError(
+                f"task {one.task.name} has {budget} steps: the speed protocol divides a budget "
+                f"into {PARTS} parts, so give at least {PARTS} with --steps"
+            )
