@@ -6,10 +6,12 @@ import base64
 import math
 import struct
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from badm.bench.analysis.speed_over_tasks import over_tasks
 from badm.bench.records.comparisons import (
     Artifact,
     Comparison,
@@ -21,7 +23,10 @@ from badm.bench.records.comparisons import (
     ResultRow,
     TaskInfo,
     Trial,
+    score_from_info,
 )
+from badm.bench.records.runs import NAN
+from badm.bench.records.speeds import PARTS, MeasuredPart, Speeds, SpeedTarget, TaskSpeed
 
 HOSTILE = (
     "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'> "
@@ -153,6 +158,45 @@ def comparison(
             "cgan-mnist: the run of rmsprop with seed 2 was damaged and has been redone.",
             HOSTILE,
         ],
+    )
+
+
+def speed_comparison() -> Comparison:
+    """A comparison of the speed protocol, against adam; some methods never arrive, one is missing.
+
+    A method needs as large a part of adam's budget as its steps are of adam's.
+    """
+    base = replace(comparison(), protocol="speed")
+    (adam,) = (steps for name, _, steps, _ in METHODS if name == "adam")
+    rows = [
+        _speed(task, name, math.ceil(PARTS * steps / adam), family)
+        for task in base.tasks
+        for name, family, steps, _ in METHODS[: len(base.methods)]
+    ]
+    scores = {task.name: score_from_info(task) for task in base.tasks}
+    targets = [SpeedTarget(task.name, task.steps, _SPEED_TARGET) for task in base.tasks]
+    speeds = Speeds("adam", "lr", targets, rows, over_tasks(rows, scores, "adam", base.reference))
+    return replace(base, speed=speeds)
+
+
+_SPEED_TARGET = 0.5
+
+
+def _speed(task: TaskInfo, method: str, eighths: int, family: str) -> TaskSpeed:
+    if family == "layer-wise":
+        return TaskSpeed(task.name, method, "missing", math.inf, math.inf, math.inf, NAN, NAN, [])
+    better = 0.1 if task.best == "high" else -0.1
+    parts = []
+    for measured in sorted({PARTS, eighths - 1, eighths} & set(range(1, PARTS + 1))):
+        reached = measured >= eighths
+        score = _SPEED_TARGET + (better if reached else -better) * (method != "adam")
+        part = measured / PARTS
+        steps = round(part * task.steps)
+        parts.append(MeasuredPart(part, steps, {}, [], [score] * 3, score, reached, part))
+    part = eighths / PARTS if eighths <= PARTS else math.inf
+    status = "reached" if eighths <= PARTS else "never"
+    return TaskSpeed(
+        task.name, method, status, part, part * task.steps, 1.5 * part, 1.5, 1.0, parts
     )
 
 

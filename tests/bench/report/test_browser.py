@@ -15,8 +15,9 @@ import pytest
 
 from badm.bench.records.comparisons import Comparison
 from badm.bench.report.page import write_page
+from badm.bench.report.speed_table import speed_lead, speed_table
 from badm.bench.report.tables import table
-from tests.helpers.comparisons import HOSTILE, comparison
+from tests.helpers.comparisons import HOSTILE, comparison, speed_comparison
 
 REQUIRED = os.environ.get("BADM_BROWSER") == "required"  # then whatever is missing is a failure
 if not REQUIRED:
@@ -104,6 +105,19 @@ class Page:
 
     def cdp(self, command: str, **parameters: object) -> Any:
         return self.driver.execute_cdp_cmd(command, parameters)
+
+    def turn_into_a_phone(self) -> None:
+        self.cdp(
+            "Emulation.setDeviceMetricsOverride",
+            width=390,
+            height=844,
+            deviceScaleFactor=2,
+            mobile=True,
+        )
+
+    def wait_until_it_fits(self) -> None:
+        """Wait until a phone shows it without scrolling sideways; charts do a moment later."""
+        self.wait(lambda: self.js("return document.documentElement.scrollWidth") == 390)
 
     def click(self, selector: str) -> None:
         self.js("arguments[0].scrollIntoView({block: 'center'})", self.one(selector))
@@ -481,19 +495,12 @@ def test_the_theme_follows_the_system_and_the_button(page: Page) -> None:
 
 
 def test_a_phone_needs_no_sideways_scrolling_and_has_room_for_fingers(page: Page) -> None:
-    page.cdp(
-        "Emulation.setDeviceMetricsOverride",
-        width=390,
-        height=844,
-        deviceScaleFactor=2,
-        mobile=True,
-    )
+    page.turn_into_a_phone()
     for task in ("digits", "cgan-mnist", "mlm-pretrain"):
         page.choose("#task", task)
         page.js("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         page.wait(lambda: page.js("return document.querySelector('.scroller.tall table') !== null"))
-        # The charts fit the new width a moment after the rest.
-        page.wait(lambda: page.js("return document.documentElement.scrollWidth") == 390)
+        page.wait_until_it_fits()
         low = page.js(
             "return [...document.querySelectorAll('button, select, summary, .toggle, .switch,"
             " .segments label')].filter((one) => one.checkVisibility()"
@@ -502,6 +509,35 @@ def test_a_phone_needs_no_sideways_scrolling_and_has_room_for_fingers(page: Page
         assert low == []
     width = page.js("return document.querySelector('#curves-chart .main-svg').clientWidth")
     assert 300 < width <= 390
+
+
+def test_the_speed_protocol_has_a_table_and_a_figure_over_tasks(page: Page, tmp_path: Path) -> None:
+    assert not page.one("#speed").is_displayed(), "in another protocol"
+    made = speed_comparison()
+    over_tasks = speed_table(made)
+    assert over_tasks is not None
+    write_page(made, tmp_path / "speed.html")
+    page.open(tmp_path / "speed.html")
+    assert page.one("#speed-heading").text == "Speed at equal quality"
+    assert page.one("#speed-lead").text == speed_lead(made)
+    rows = page.js(
+        "return [...document.querySelectorAll('#speed-table tbody tr')]"
+        ".map((row) => [row.dataset.method, row.cells[1].innerText.split('\\n')[0]])"
+    )
+    by_method = {line.method: line for line in over_tasks.lines}
+    assert [name for name, _ in rows] == list(by_method)
+    shown = dict(rows)
+    for name in ("badm-kronecker", "adam", "badm-printed"):
+        assert shown[name].startswith(by_method[name].cells["part"].text)
+    assert (shown["badm-printed"], shown["dladmm"]) == ("never", "missing")
+    methods = [name for name, line in by_method.items() if line.status == "finished"]
+    assert sorted(page.traces("speed")) == sorted(methods)
+    page.click("#speed-chart label:has([name='muon'])")
+    assert "muon" not in page.traces("speed")
+    assert "muon" not in page.traces(), "in every figure"
+    page.turn_into_a_phone()
+    page.js("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    page.wait_until_it_fits()
 
 
 def test_a_finger_on_a_figure_scrolls_the_page(page: Page, path: Path) -> None:
