@@ -24,7 +24,10 @@ DEFAULT = options.defaults(bench.compare)
 
 def compare(
     tasks: Annotated[
-        list[str], typer.Argument(help="Names (`badm list tasks`) or files: `my_task.py`.")
+        list[str],
+        typer.Argument(
+            help="Names (`badm list tasks`), files (`my_task.py`), or `suite`: every kind of task."
+        ),
     ],
     methods: Annotated[
         str,
@@ -128,7 +131,7 @@ def compare(
     - `badm compare digits`
     - `badm compare digits --methods badm,adam,nadam,muon --seeds 5 --trials 8`
     - `badm compare my_task.py --methods 'badm*,adam' --target 0.9 --objective steps`
-    - `badm compare digits --protocol speed --methods adamw,badm,badm-untouched,muon`
+    - `badm compare suite --protocol speed --methods adamw,badm,badm-untouched,muon`
     - `badm compare digits my_task.py -o report.html -o table.md -o figures`
     - `badm compare my_task.py --study postgresql://host/name    # on several machines`
     """

@@ -14,14 +14,12 @@ from torch import Tensor, nn
 from badm.bench.models.convolutional import Convolution
 from badm.bench.models.diffusion import DECAY, Diffusion, rates
 from badm.bench.models.keras_layers import BatchNorm, parameter_counts
+from badm.bench.models.running_averages import warmup_decay, warmup_share
 from badm.bench.models.unet import (
     WIDTHS,
     Block,
     NoiseEmbedding,
     UNet,
-    WarmBatchNorm,
-    warmup_decay,
-    warmup_share,
 )
 
 # Of Keras 3.15 with numpy 2.4, at every conversion.
@@ -343,7 +341,7 @@ def test_averages_that_look_up_their_decay_move_as_with_the_number(decay: float)
 
 
 def test_warm_statistics_have_forgotten_their_start_when_those_of_keras_have_not() -> None:
-    warm, keras_like = WarmBatchNorm(3, affine=False), BatchNorm(3, affine=False)
+    warm, keras_like = BatchNorm(3, affine=False, warm_up=True), BatchNorm(3, affine=False)
     for seed in range(100):
         x = 5 + 2 * normal(64, 3, 4, 4, seed=seed)
         assert torch.equal(warm(x), keras_like(x))
@@ -351,7 +349,7 @@ def test_warm_statistics_have_forgotten_their_start_when_those_of_keras_have_not
     torch.testing.assert_close(warm.running_var, torch.full((3,), 4.0), rtol=0.05, atol=0)
     assert keras_like.running_mean.max() < 3.5
     # As at first a batch moves them by nine elevenths.
-    once = WarmBatchNorm(1)
+    once = BatchNorm(1, warm_up=True)
     once(torch.tensor([[0.0], [2.0]]))
     assert once.running_mean.item() == pytest.approx(9 / 11)
     assert once.running_var.item() == pytest.approx(1.0)

@@ -75,6 +75,7 @@ def compare(
     Args:
         tasks: One or several: names (``badm list tasks``), files such as ``"my_task.py"`` or
             ``"my_task.py:moons"``, or classes made from :class:`badm.bench.Task` in a file.
+            ``"suite"`` stands for thirteen, at least one of each kind in the paper.
         methods: Names (``badm list methods``), in a list or comma-separated; ``"all"`` and patterns
             such as ``"badm*"`` stand for several; ``"adam-untouched"`` is adam at its defaults.
         protocol: ``"tuned"``: as many trials for every method, then fresh seeds. ``"speed"``: the
@@ -92,7 +93,8 @@ def compare(
         objective: What the search optimizes: the best ``"score"``, or the fewest ``"steps"`` to the
             target.
         target: Validation score to count steps to. Default: the task's own.
-        steps: Training steps of each run. Default: the task's own number.
+        steps: Training steps of each run. Default: the task's own number; for tasks of the suite
+            in the speed protocol the suite's, which is smaller.
         reference: The method the others are tested against. Default: ``"badm"`` if it takes part,
             else the first.
         baseline: Of the speed protocol: the method whose score at the whole budget is the target.

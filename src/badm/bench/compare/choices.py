@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from badm.bench.methods import METHODS
 from badm.bench.methods import find as find_method
 from badm.bench.task import Task
-from badm.bench.tasks import TASKS
+from badm.bench.tasks import TASKS, suite
 
 
 def method_names(methods: str | Iterable[str]) -> tuple[str, ...]:
@@ -38,12 +38,22 @@ def method_names(methods: str | Iterable[str]) -> tuple[str, ...]:
 def task_sources(tasks: str | type[Task] | Iterable[str | type[Task]]) -> tuple[str, ...]:
     """What each task is found by: a name, or a file and the name of a task in it.
 
+    ``suite`` stands for the tasks of the speed protocol's suite.
+
     >>> from badm.bench.tasks.digits import Digits
     >>> task_sources(["bbbp", Digits])
     ('bbbp', 'digits')
+    >>> task_sources(["suite", "bbbp"])[:3]
+    ('digits', 'node-cora-gnn', 'node-citeseer-dnn')
     """
     several = [tasks] if isinstance(tasks, (str, type)) else tasks
-    return tuple(one if isinstance(one, str) else _source(one) for one in several)
+    sources: list[str] = []
+    for one in several:
+        if one == suite.NAME:
+            sources += suite.BUDGETS
+        else:
+            sources.append(one if isinstance(one, str) else _source(one))
+    return tuple(dict.fromkeys(sources))
 
 
 def _source(task: type[Task]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from badm.bench.analysis.speed import last_value
 from badm.bench.analysis.statistics import time_to_target
-from badm.bench.compare.parts import evaluate_every, steps_of_part
+from badm.bench.compare.parts import evaluate_every, steps_of_part, whole_budget
 from badm.bench.compare.search import Search, SearchDatabase, TrialResult
 from badm.bench.compare.trial_settings import at_edge, for_sum, searched_space, trial_settings
 from badm.bench.engine.workers import Job
@@ -62,7 +62,7 @@ class MethodOnTask:
     @property
     def budget(self) -> int:
         """The steps of a run at the whole budget."""
-        return self.plan.steps or self.found.task.steps
+        return whole_budget(self.plan, self.found)
 
     @property
     def steps(self) -> int:

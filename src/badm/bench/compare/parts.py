@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from badm.bench.records.plans import Plan
 from badm.bench.records.speeds import PARTS
+from badm.bench.tasks import FoundTask, suite
 
 READINGS = 40  # of the validation score over the whole budget, at least
 
@@ -24,6 +26,13 @@ def next_part(reached: Mapping[int, bool]) -> int | None:
     too_few = max((part for part, is_enough in reached.items() if not is_enough), default=0)
     middle = (too_few + enough) // 2
     return middle if too_few < middle < enough else None
+
+
+def whole_budget(plan: Plan, found: FoundTask) -> int:
+    """The steps of a run at the whole budget: those asked for, the suite's or the task's own."""
+    if plan.steps is None and plan.protocol == "speed" and plan.scale == "cpu":
+        return suite.BUDGETS.get(found.source, found.task.steps)
+    return plan.steps or found.task.steps
 
 
 def steps_of_part(part: float, budget: int) -> int:

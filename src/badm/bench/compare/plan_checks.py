@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import get_args
 
+from badm.bench.compare.parts import whole_budget
 from badm.bench.engine.schedules import MOST_WARMUP, SCHEDULES
 from badm.bench.errors import ProtocolError
 from badm.bench.method import Method
@@ -78,7 +79,7 @@ def check_speed(plan: Plan, found: Sequence[FoundTask], chosen: Sequence[Method]
                 "the budget: leave it out of the speed protocol"
             )
     for one in found:
-        budget = plan.steps or one.task.steps
+        budget = whole_budget(plan, one)
         if one.previous_stage is not None:
             raise ProtocolError(
                 f"task {one.task.name} starts from the weights of {one.task.after}: the speed "

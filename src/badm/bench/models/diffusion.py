@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import l1_loss
 
-from badm.bench.models.unet import WIDTHS, UNet, warmup_share
+from badm.bench.models.running_averages import warmup_share
+from badm.bench.models.unet import WIDTHS, UNet
 
 # Signal rates at both ends: never quite 0, because it is divided by, and never quite 1.
 LARGEST, SMALLEST = 0.95, 0.02

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from badm.bench.models.running_averages import warmup_share
+
 
 class Dense(nn.Linear):
     """A dense layer initialised as in Keras.
@@ -46,7 +48,9 @@ class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation with Keras's constants, over all axes but the second.
 
     The momentum of running averages is 0.01, the variance is the biased one (torch averages the
-    unbiased estimate), and a batch of one sample is allowed.
+    unbiased estimate), and a batch of one sample is allowed. With ``warm_up`` the averages follow
+    the batches closely at first: otherwise a third of the initial value is left after a hundred
+    steps, and a short run is evaluated with that.
 
     >>> norm = BatchNorm(1)
     >>> norm(torch.tensor([[0.0], [2.0]])).flatten().tolist()
@@ -59,8 +63,9 @@ class BatchNorm(nn.BatchNorm1d):
     running_var: Tensor
     num_batches_tracked: Tensor
 
-    def __init__(self, features: int, *, affine: bool = True) -> None:
+    def __init__(self, features: int, *, affine: bool = True, warm_up: bool = False) -> None:
         super().__init__(features, eps=1e-3, momentum=0.01, affine=affine)
+        self.warm_up = warm_up
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
@@ -78,9 +83,13 @@ class BatchNorm(nn.BatchNorm1d):
         """Update the running averages with the statistics of a batch."""
         with torch.no_grad():
             self.num_batches_tracked += 1
-            share = self.momentum
-            if share is None:  # in torch, the plain mean over all batches
+            share: float | Tensor
+            if self.momentum is None:  # in torch, the plain mean over all batches
                 share = 1 / self.num_batches_tracked.item()
+            elif self.warm_up:
+                share = warmup_share(1 - self.momentum, self.num_batches_tracked)
+            else:
+                share = self.momentum
             self.running_mean.lerp_(mean, share)
             self.running_var.lerp_(variance, share)
 

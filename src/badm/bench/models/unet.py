@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -81,7 +80,7 @@ class Block(nn.Module):
         super().__init__()
         same = inputs == outputs
         self.shortcut = nn.Identity() if same else Convolution(inputs, outputs, 1)
-        self.norm = (WarmBatchNorm if warm_up else BatchNorm)(inputs, affine=False)
+        self.norm = BatchNorm(inputs, affine=False, warm_up=warm_up)
         self.first = Convolution(inputs, outputs, 3, padding=1)
         self.second = Convolution(outputs, outputs, 3, padding=1)
 
@@ -107,48 +106,3 @@ class NoiseEmbedding(nn.Module):
     def forward(self, variance: Tensor) -> Tensor:
         angles = variance[:, None] * self.angles
         return torch.cat([angles.sin(), angles.cos()], 1)
-
-
-class WarmBatchNorm(BatchNorm):
-    """BatchNorm whose running averages soon forget their initial values.
-
-    Keras's change by 0.01 per step: after a hundred steps a third of them is still the initial
-    value.
-    """
-
-    def observe(self, mean: Tensor, variance: Tensor) -> None:
-        with torch.no_grad():
-            self.num_batches_tracked += 1
-            share = warmup_share(1 - 0.01, self.num_batches_tracked)
-            self.running_mean.lerp_(mean, share)
-            self.running_var.lerp_(variance, share)
-
-
-def warmup_decay(decay: float, step: int) -> float:
-    """Return the decay of a running average at a step, lower at first to forget its start.
-
-    >>> [round(warmup_decay(0.99, step), 2) for step in (1, 10, 100, 1000)]
-    [0.18, 0.55, 0.92, 0.99]
-    """
-    return min(decay, (1 + step) / (10 + step))
-
-
-def warmup_share(decay: float, step: Tensor) -> Tensor:
-    """What a running average takes of a new value: 1 less :func:`warmup_decay`.
-
-    Looked up where the count of steps is: nobody waits for a device to say how many there were.
-
-    >>> warmup_share(0.99, torch.tensor([1, 100, 1000]))
-    tensor([0.8182, 0.0818, 0.0100])
-    """
-    shares = _warmup_shares(decay, step.device)
-    # Not by an index of no dimensions, whose value torch would ask for.
-    found = shares.index_select(0, step.clamp(max=len(shares) - 1).flatten())
-    return found.view_as(step)
-
-
-@lru_cache(maxsize=8)
-def _warmup_shares(decay: float, device: torch.device) -> Tensor:
-    """By step, until the decay is what it stays."""
-    last = math.ceil((10 * decay - 1) / (1 - decay))
-    return torch.tensor([1 - warmup_decay(decay, step) for step in range(last + 2)]).to(device)
