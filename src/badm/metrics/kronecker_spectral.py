@@ -14,7 +14,7 @@ from torch import Tensor
 from badm.metrics.arithmetic import descend
 from badm.metrics.kronecker import Kronecker, RotatedScale
 from badm.metrics.matrices import as_matrix, unstack
-from badm.metrics.orthogonal import orthogonalize
+from badm.metrics.orthogonal import STEPS_WHITENED, orthogonalize
 from badm.metrics.protocol import Metric, Operator, Parameters, Settings, State, Step
 from badm.metrics.spectral import Polar, polar, scale
 
@@ -61,17 +61,18 @@ class KroneckerSpectral(Metric):
 
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
         x = _KRONECKER.direction(g, state, s)
-        return length(x) * orthogonalize(as_matrix(x)).reshape(x.shape)
+        return length(x) * orthogonalize(as_matrix(x), STEPS_WHITENED).reshape(x.shape)
 
     def operator(self, g: Tensor, u: Tensor, state: State, s: Settings) -> Operator:
         scaled = _KRONECKER.operator(g, u, state, s)
         x = scaled.inverse(u)
-        return Composition(scaled, polar(x, torch.where(length(x) > 0, length(x), 1.0)))
+        c = torch.where(length(x) > 0, length(x), 1.0)  # for u = 0 any Q will do
+        return Composition(scaled, polar(x, c, STEPS_WHITENED))
 
     def foreach(self, params: Parameters, s: Settings) -> None:
         for part, x in _KRONECKER.stacked_directions(params, s):
             lengths = torch.stack([length(one) for one in x.unbind()])
-            x = orthogonalize(x).mul_(lengths[:, None, None])
+            x = orthogonalize(x, STEPS_WHITENED).mul_(lengths[:, None, None])
             descend(part.w, unstack(x, part.w[0].shape), s.lr)
 
     def sharded(self, params: Parameters, s: Settings, step: Step) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from badm.distributed import fsdp
 from badm.metrics.arithmetic import decay, descend, dual_step, foreach_dual_step, in_dtype_of
 from badm.metrics.matrices import as_matrix, is_matrix, matrix_shape, stack, stacks, unstack
-from badm.metrics.orthogonal import orthogonalize, polar_factor
+from badm.metrics.orthogonal import STEPS, Steps, orthogonalize, polar_factor
 from badm.metrics.protocol import (
     Metric,
     Operator,
@@ -45,11 +45,11 @@ class Polar:
         return solution.reshape(x.shape)
 
 
-def polar(u: Tensor, length: Tensor) -> Polar:
+def polar(u: Tensor, length: Tensor, steps: Steps = STEPS) -> Polar:
     """Return the ``Q`` whose ``Q⁻¹u`` is orthogonal, times ``length``."""
     matrix = as_matrix(u)
     tall = matrix.shape[0] > matrix.shape[1]
-    return Polar(length * polar_factor(matrix.mT if tall else matrix), tall)
+    return Polar(length * polar_factor(matrix.mT if tall else matrix, steps), tall)
 
 
 class Spectral(Metric):

@@ -75,7 +75,7 @@ def compare(
     Args:
         tasks: One or several: names (``badm list tasks``), files such as ``"my_task.py"`` or
             ``"my_task.py:moons"``, or classes made from :class:`badm.bench.Task` in a file.
-            ``"suite"`` stands for thirteen, at least one of each kind in the paper.
+            ``"suite"`` stands for twelve, at least one of each kind in the paper.
         methods: Names (``badm list methods``), in a list or comma-separated; ``"all"`` and patterns
             such as ``"badm*"`` stand for several; ``"adam-untouched"`` is adam at its defaults.
         protocol: ``"tuned"``: as many trials for every method, then fresh seeds. ``"speed"``: the

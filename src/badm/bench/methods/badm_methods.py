@@ -114,5 +114,6 @@ METHODS = (
         "badm-kronecker-spectral",
         "kronecker-spectral",
         "BADM along the kronecker direction, orthogonalized",
+        version=2,  # 2: three quintic steps
     ),
 )
