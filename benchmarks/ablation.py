@@ -1,0 +1,310 @@
+"""Measure what each part of BADM is worth, one exchanged at a time (prototype.py).
+
+Every variant trains every task for three eighths of its budget in the suite, with a warm-up of 5 %
+and a linear decay to 0, at one learning rate and with the same seeds. Its last validation score is
+translated into steps: how many the base variant needs for that score, read off the base variant's
+scores at several lengths, between which it is interpolated. A gain of 1.10 is worth 10 % more
+steps. Intervals are from resampling tasks and, for each, seeds; p-values are of a signed-rank test
+over tasks, with Holm's correction.
+
+    python benchmarks/ablation.py                   # all ideas; run it again to resume
+    python benchmarks/ablation.py --only nesterov --seeds 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from prototype import Prototype, Variant
+from rich.progress import track
+
+from badm.bench import formatting, tasks
+from badm.bench.analysis.speed import last_value
+from badm.bench.analysis.statistics import holm, signed_rank_p
+from badm.bench.engine.run import run
+from badm.bench.method import Method, optimizer_method, package_versions
+from badm.bench.records.runs import RunStore
+from badm.bench.tasks import suite
+
+PART = 3 / 8
+LENGTHS = (1 / 4, PART, 1 / 2, 3 / 4)  # of the base variant
+# Without those whose scores hardly depend on the method at this length: a plateau or chance.
+TASKS = (
+    "digits",
+    "node-cora-gnn",
+    "node-citeseer-dnn",
+    "bbbp",
+    "image-cifar10",
+    "image-svhn",
+    "text-imdb",
+    "mlm-pretrain",
+    "char-imdb",
+)
+RESAMPLES = 2000
+FURTHEST = 3.0  # a score beyond those of the base variant counts as no more than this factor
+
+BASE = Variant()
+
+
+@dataclass(frozen=True)
+class Idea:
+    group: str
+    text: str
+    variant: Variant
+
+
+def _idea(group: str, text: str, **parts: object) -> Idea:
+    return Idea(group, text, replace(BASE, **parts))  # type: ignore[arg-type]
+
+
+SPECTRAL = {"metric": "spectral"}
+KRONECKER = {"metric": "kronecker"}
+IDEAS = {
+    "base": Idea("", "kronecker-spectral as it is", BASE),
+    "nesterov": _idea("control", "Nesterov's u instead of ADMM's", form="nesterov"),
+    "average": _idea("control", "u = m⁺, no extrapolation", form="average"),
+    "spectral": _idea("metric", "spectral", **SPECTRAL),
+    "spectral-nesterov": _idea("control", "spectral, Nesterov's u", form="nesterov", **SPECTRAL),
+    "muon": _idea(
+        "control", "spectral, Nesterov's u, β 0.95: Muon's", form="nesterov", beta=0.95, **SPECTRAL
+    ),
+    "kronecker": _idea("metric", "kronecker, lr 1e-2", **KRONECKER),
+    "kronecker-5e-3": _idea("metric", "kronecker, lr 5e-3", lr=5e-3, **KRONECKER),
+    "kronecker-nesterov": _idea("control", "kronecker, Nesterov's u", form="nesterov", **KRONECKER),
+    "scale-0.2": _idea("scale", "orthogonal steps half as long", scale=0.2),
+    "scale-0.8": _idea("scale", "orthogonal steps twice as long", scale=0.8),
+    "lr-5e-3": _idea("scale", "half the learning rate", lr=5e-3),
+    "lr-2e-2": _idea("scale", "twice the learning rate", lr=2e-2),
+    "length": _idea(
+        "scale",
+        "as long as the kronecker direction",
+        length="of the kronecker direction",
+        scale=1.0,
+    ),
+    "spectral-length": _idea(
+        "scale", "spectral, length of Adam's steps", length="of u", scale=1.0, **SPECTRAL
+    ),
+    "beta-0.85": _idea("memory", "β 0.85", beta=0.85),
+    "beta-0.95": _idea("memory", "β 0.95", beta=0.95),
+    "beta2-0.9": _idea("memory", "β₂ 0.9", beta2=0.9),
+    "beta2-0.99": _idea("memory", "β₂ 0.99", beta2=0.99),
+    "rest-0.99": _idea("memory", "β₂ 0.99 for vectors, embeddings, output", beta2_rest=0.99),
+    "bias": _idea("memory", "bias correction of the dual", bias_correction=True),
+    "refresh-1": _idea("bases", "bases refreshed at every step", refresh=1),
+    "refresh-10": _idea("bases", "bases refreshed every 10 steps", refresh=10),
+    "one-sided": _idea("bases", "no basis for the longer side", one_sided_from=1.5),
+    "steps-2": _idea("orthogonal", "two quintic steps", steps=2),
+    "steps-4": _idea("orthogonal", "four quintic steps", steps=4),
+    "row-moments": _idea("orthogonal", "row moments after it", row_moments=0.95),
+    "output": _idea("grouping", "the output layer as a matrix", output_layer=True),
+    "decay": _idea("decay", "weight decay 0.1", weight_decay=0.1),
+    "cautious": _idea("decay", "cautious weight decay 0.1", weight_decay=0.1, cautious=True),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    task: str
+    idea: str
+    part: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    score: float  # NaN if the run diverged
+    step_ms: float
+    state_bytes: float
+
+
+def _method(idea: Idea) -> Method:
+    return optimizer_method(
+        "prototype",
+        idea.text,
+        lambda module: Prototype(module, idea.variant),
+        defaults={},
+        space={},
+        version=json.dumps(asdict(idea.variant)),
+    )
+
+
+def measure(job: Job, runs: Path) -> Outcome:
+    torch.set_num_threads(1)
+    found, method = tasks.find(job.task), _method(IDEAS[job.idea])
+    steps = round(job.part * suite.BUDGETS[job.task])
+    config = found.config(
+        method,
+        {},
+        job.seed,
+        steps=steps,
+        schedule="linear",
+        warmup=0.05,
+        test=False,
+        evaluate_every=steps,
+    )
+    done = run(config, found.task, method, RunStore(runs))
+    assert done.result is not None
+    score = last_value(done, found.task.score.name) if done.result.status == "finished" else None
+    return Outcome(
+        math.nan if score is None else score,
+        1e3 * done.result.seconds / max(1, done.result.step),
+        float(done.result.state_bytes or 0),
+    )
+
+
+def _measure(arguments: tuple[Job, Path]) -> Outcome:
+    return measure(*arguments)
+
+
+def jobs(ideas: Sequence[str], names: Sequence[str], seeds: int) -> list[Job]:
+    """All runs, one seed after the other."""
+    kinds = [("base", part) for part in LENGTHS] + [(i, PART) for i in ideas if i != "base"]
+    return [Job(t, idea, part, s) for s in range(seeds) for idea, part in kinds for t in names]
+
+
+class Analysis:
+    """From scores to gains in steps."""
+
+    def __init__(self, outcomes: dict[Job, Outcome], names: Sequence[str], seeds: int) -> None:
+        self.outcomes, self.names, self.seeds = outcomes, names, seeds
+        self.sign = {t: 1.0 if tasks.find(t).task.score.best == "high" else -1.0 for t in names}
+
+    def mean(self, task: str, idea: str, part: float, seeds: Sequence[int]) -> float:
+        values = [self.outcomes[Job(task, idea, part, seed)].score for seed in seeds]
+        return self.sign[task] * statistics.fmean(values)
+
+    def gain(self, task: str, idea: str, seeds: Sequence[int]) -> float:
+        """Logarithm of the steps the base variant needs for the score, over those that were taken.
+
+        The base variant's scores are made to rise with the length.
+        """
+        base = np.maximum.accumulate([self.mean(task, "base", p, seeds) for p in LENGTHS])
+        base = base + 1e-9 * np.arange(len(base))
+        score = self.mean(task, idea, PART, seeds)
+        if math.isnan(score):
+            return -math.log(FURTHEST)
+        logs = np.log(LENGTHS)
+        i = int(np.clip(np.searchsorted(base, score) - 1, 0, len(base) - 2))
+        slope = (logs[i + 1] - logs[i]) / (base[i + 1] - base[i])
+        found = logs[i] + slope * (score - base[i]) - math.log(PART)
+        return float(np.clip(found, -math.log(FURTHEST), math.log(FURTHEST)))
+
+    def row(self, idea: str) -> dict[str, object]:
+        everyone = list(range(self.seeds))
+        gains = {task: self.gain(task, idea, everyone) for task in self.names}
+        random = np.random.default_rng(0)
+        means = []
+        for _ in range(RESAMPLES if idea != "base" else 1):
+            drawn = random.choice(self.names, len(self.names))
+            seeds = random.integers(self.seeds, size=self.seeds).tolist()
+            means.append(statistics.fmean(self.gain(str(t), idea, seeds) for t in drawn))
+        low, high = np.quantile(means, [0.025, 0.975])
+        total = sum(gains.values())
+        without = [(total - gain) / max(1, len(gains) - 1) for gain in gains.values()]
+        return {
+            "idea": idea,
+            "group": IDEAS[idea].group,
+            "text": IDEAS[idea].text,
+            "variant": asdict(IDEAS[idea].variant),
+            "gain": math.exp(statistics.fmean(gains.values())),
+            "low": math.exp(low),
+            "high": math.exp(high),
+            "leave_one_out": [math.exp(min(without)), math.exp(max(without))],
+            "p": signed_rank_p(list(gains.values())) if idea != "base" else math.nan,
+            "step_time": self._ratio(idea, "step_ms"),
+            "state": self._ratio(idea, "state_bytes"),
+            "by_task": {task: math.exp(gain) for task, gain in gains.items()},
+            "scores": {
+                task: [self.outcomes[Job(task, idea, PART, s)].score for s in everyone]
+                for task in self.names
+            },
+        }
+
+    def _ratio(self, idea: str, what: str) -> float:
+        logs = [
+            math.log(getattr(self.outcomes[Job(task, idea, PART, seed)], what))
+            - math.log(getattr(self.outcomes[Job(task, "base", PART, seed)], what))
+            for task in self.names
+            for seed in range(self.seeds)
+        ]
+        return math.exp(statistics.fmean(logs))
+
+
+def markdown(rows: Sequence[dict[str, object]], names: Sequence[str], seeds: int) -> str:
+    count = "one seed" if seeds == 1 else f"{seeds} seeds"
+    lines = [
+        "# What each part of BADM is worth",
+        "",
+        f"Made by `python benchmarks/ablation.py --seeds {seeds}`. A gain of 1.10 is worth 10 % "
+        f"more steps. {len(names)} tasks, {count}, one learning rate for all ideas (1e-2 where the "
+        "idea is not another one). Leave-one-out: the smallest and largest gain with one task left "
+        "out. Step time and state are those of the prototype, relative to the base.",
+        "",
+        "| part | idea | gain | 95 % interval | leave-one-out | p (Holm) | step time | state |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        low, high = row["leave_one_out"]  # type: ignore[misc]
+        p = "–" if math.isnan(row["p_holm"]) else formatting.p_value(row["p_holm"])  # type: ignore[arg-type]
+        lines.append(
+            f"| {row['group'] or 'base'} | {row['text']} | {row['gain']:.2f} | "
+            f"{row['low']:.2f} – {row['high']:.2f} | {low:.2f} – {high:.2f} | {p} | "
+            f"{row['step_time']:.2f} | {row['state']:.2f} |"
+        )
+    lines += ["", f"Gain by task ({', '.join(names)}):", ""]
+    lines += ["| idea | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for row in rows:
+        by_task = row["by_task"]
+        cells = (f"{by_task[task]:.2f}" for task in names)  # type: ignore[index]
+        lines.append(f"| {row['text']} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=2, help="seeds (default: %(default)s)")
+    parser.add_argument("--only", nargs="+", choices=list(IDEAS), help="ideas (default: all)")
+    parser.add_argument("--tasks", nargs="+", default=TASKS, help="tasks (default: nine)")
+    parser.add_argument("--processes", type=int, default=2, help="at a time (default: 2)")
+    parser.add_argument("--runs", type=Path, default=Path("runs/ablation"), help="folder of runs")
+    parser.add_argument("--output", type=Path, default=Path("results/ablation.json"))
+    arguments = parser.parse_args()
+
+    names, seeds = list(arguments.tasks), arguments.seeds
+    ideas = list(dict.fromkeys(["base", *(arguments.only or IDEAS)]))
+    wanted = jobs(ideas, names, seeds)
+    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
+        found = pool.imap(_measure, [(job, arguments.runs) for job in wanted])
+        outcomes = dict(zip(wanted, track(found, "Training", total=len(wanted)), strict=True))
+
+    analysis = Analysis(outcomes, names, seeds)
+    rows = [analysis.row(idea) for idea in ideas]
+    corrected = holm([float(row["p"]) for row in rows[1:]])  # type: ignore[arg-type]
+    for row, p in zip(rows, [math.nan, *corrected], strict=True):
+        row["p_holm"] = p
+    content = {
+        "tasks": {task: suite.BUDGETS[task] for task in names},
+        "part": PART,
+        "seeds": seeds,
+        "schedule": "linear",
+        "warmup": 0.05,
+        "versions": package_versions(),
+        "rows": rows,
+    }
+    arguments.output.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    text = markdown(rows, names, seeds)
+    arguments.output.with_suffix(".md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""An optimizer of interchangeable parts, to measure what each of BADM's is worth (ablation.py).
+
+One statement per equation, one matrix after the other: readable and slow. The base variant is BADM
+in the kronecker-spectral metric but for sides above ``longest``, which keep the identity here and
+are split into blocks in the library.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+import badm
+from badm.metrics import orthogonal
+from badm.metrics.matrices import as_matrix, is_matrix
+
+State = dict[str, Any]
+
+# Of the largest eigenvalue: keeps the basis where the covariance is zero.
+SHIFT = 2**-11.5
+
+# By number, solved by benchmarks/quintic_steps.py: two for [0.05, 1].
+QUINTIC_STEPS: dict[int, orthogonal.Steps] = {
+    2: (
+        (6.752375277478279, -18.350969052931887, 13.26326473794108),
+        (2.5378644995691277, -1.874676930101781, 0.4412803604915994),
+    ),
+    3: orthogonal.STEPS_WHITENED,
+    4: orthogonal.STEPS,
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What the optimizer is made of; the defaults are the base variant."""
+
+    metric: Literal["spectral", "kronecker", "kronecker-spectral"] = "kronecker-spectral"
+    form: Literal["admm", "nesterov", "average"] = "admm"
+    lr: float = 1e-2
+    beta: float = 0.9
+    beta2: float = 0.95  # of the rotated second moment and the covariances
+    beta2_rest: float = 0.999  # of the diagonal metric
+    eps: float = 1e-8
+    scale: float = 0.4  # root mean square of an orthogonal step
+    length: Literal["constant", "of u", "of the kronecker direction"] = "constant"
+    steps: int = 3  # of the quintic iteration
+    refresh: int = 5  # steps between two updates of a basis
+    longest: int = 700  # side that gets a basis
+    one_sided_from: float = math.inf  # aspect from which the long side gets none
+    output_layer: bool = False  # whether it is a matrix like others
+    row_moments: float = 0.0  # memory of the second moment of rows, as in NorMuon; 0: none
+    bias_correction: bool = False  # of the dual
+    weight_decay: float = 0.0
+    cautious: bool = False  # decay only where it agrees with the step
+
+
+class Prototype(torch.optim.Optimizer):
+    """BADM, one part of which can be exchanged."""
+
+    def __init__(self, module: nn.Module, variant: Variant) -> None:
+        self.variant = variant
+        metric = "kronecker" if variant.metric != "spectral" else "spectral"
+        wanted = badm.parameter_groups(module, metric=metric)
+        matrices = {id(p) for group in wanted if group["metric"] == metric for p in group["params"]}
+        if variant.output_layer:
+            embeddings = {id(m.weight) for m in module.modules() if isinstance(m, nn.Embedding)}
+            matrices = {id(p) for p in module.parameters() if p.ndim >= 2} - embeddings
+        params = [p for p in module.parameters() if p.requires_grad]
+        groups = [{"params": [p], "matrix": id(p) in matrices and is_matrix(p)} for p in params]
+        super().__init__(groups, {"lr": variant.lr})
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        v = self.variant
+        for index, group in enumerate(self.param_groups):
+            (w,) = group["params"]
+            if w.grad is None:
+                continue
+            state = self.state[w]
+            state["step"] = state.get("step", 0) + 1
+            if group["matrix"]:
+                x = self._matrix_step(as_matrix(w.grad), state, index).reshape(w.shape)
+            else:
+                u = self._dual_step(w.grad, state)
+                x = u / self._root(w.grad, state, v.beta2_rest)
+            if v.weight_decay and w.ndim > 1:
+                decayed = w * (x * w > 0) if v.cautious else w
+                w.sub_(group["lr"] * v.weight_decay * decayed)
+            w.sub_(group["lr"] * x)
+
+    def _dual_step(self, g: Tensor, state: State) -> Tensor:
+        v = self.variant
+        m = state.setdefault("dual", torch.zeros_like(g))
+        before = m.clone()
+        m.lerp_(g, 1 - v.beta)  # m⁺
+        if v.form == "admm":
+            u = 2 * m - before
+        elif v.form == "nesterov":
+            u = v.beta * m + (1 - v.beta) * g
+        else:
+            u = m.clone()
+        return u / (1 - v.beta ** state["step"]) if v.bias_correction else u
+
+    def _root(self, g: Tensor, state: State, beta2: float) -> Tensor:
+        moment = state.setdefault("second_moment", torch.zeros_like(g))
+        moment.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        return (moment / (1 - beta2 ** state["step"])).sqrt() + self.variant.eps
+
+    def _matrix_step(self, g: Tensor, state: State, index: int) -> Tensor:
+        v = self.variant
+        c = v.scale * math.sqrt(max(g.shape))
+        if v.metric == "spectral":
+            u = self._dual_step(g, state)
+            if v.length == "of u":
+                c *= self._length(u, g, state)
+            return c * self._rows_evened(orthogonal.orthogonalize(u), state)
+        left, right = state.get("left"), state.get("right")
+        rotated = _rotate(g, left, right)
+        u = self._dual_step(rotated, state)
+        x = _rotate_back(u / self._root(rotated, state, v.beta2), left, right)
+        self._update_bases(g, state, index)
+        if v.metric == "kronecker":
+            return x
+        if v.length == "of the kronecker direction":
+            c *= float(x.square().mean().sqrt())
+        return c * self._rows_evened(orthogonal.orthogonalize(x, QUINTIC_STEPS[v.steps]), state)
+
+    def _length(self, u: Tensor, g: Tensor, state: State) -> float:
+        """``‖u‖`` over the root of the average of ``‖g‖²``: the length of a step of Adam's."""
+        beta2, t = self.variant.beta2_rest, state["step"]
+        state["square"] = beta2 * state.get("square", 0.0) + (1 - beta2) * float(g.square().sum())
+        return float(u.norm()) / (math.sqrt(state["square"] / (1 - beta2**t)) + 1e-30)
+
+    def _rows_evened(self, x: Tensor, state: State) -> Tensor:
+        """Divide each row, or column of a wide matrix, by its recent size; keep the norm."""
+        memory = self.variant.row_moments
+        if not memory:
+            return x
+        squares = x.square().mean(1 if x.shape[0] >= x.shape[1] else 0, keepdim=True)
+        moment = state.setdefault("row_moment", torch.zeros_like(squares))
+        moment.lerp_(squares, 1 - memory)
+        even = x / (moment.sqrt() + self.variant.eps)
+        return even * (x.norm() / even.norm().clamp(min=1e-12))
+
+    def _update_bases(self, g: Tensor, state: State, index: int) -> None:
+        v, (rows, cols) = self.variant, g.shape
+        first = state["step"] == 1
+        for side, x, other in (("left", g, cols), ("right", g.mT, rows)):
+            length = len(x)
+            if first and length <= v.longest and length <= v.one_sided_from * other:
+                state[f"{side}_covariance"] = torch.zeros(length, length)
+            if f"{side}_covariance" in state:
+                covariance = state[f"{side}_covariance"]
+                covariance.mul_(v.beta2).addmm_(x, x.mT, alpha=1 - v.beta2)
+        if not first and (state["step"] + index) % v.refresh:
+            return
+        outside = _rotate_back(state["dual"], state.get("left"), state.get("right"))
+        for axis, side in enumerate(("left", "right")):
+            if f"{side}_covariance" not in state:
+                continue
+            covariance = state[f"{side}_covariance"]
+            basis = state.get(side, torch.eye(len(covariance)))
+            product = covariance @ basis
+            values = (basis * product).sum(0)
+            order = values.argsort(descending=True, stable=True)
+            product += SHIFT * values.amax() * basis
+            state[side] = torch.linalg.qr(product[:, order])[0]
+            state["second_moment"] = state["second_moment"].index_select(axis, order)
+        state["dual"] = _rotate(outside, state.get("left"), state.get("right"))
+        if first:  # its moment belongs to the identity
+            rotated = _rotate(g, state.get("left"), state.get("right"))
+            state["second_moment"] = rotated.square() * (1 - v.beta2)
+
+
+def _rotate(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
+    x = x if left is None else left.mT @ x
+    return x if right is None else x @ right
+
+
+def _rotate_back(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
+    x = x if left is None else left @ x
+    return x if right is None else x @ right.mT
