@@ -66,48 +66,46 @@ def _idea(group: str, text: str, **parts: object) -> Idea:
     return Idea(group, text, replace(BASE, **parts))  # type: ignore[arg-type]
 
 
-SPECTRAL = {"metric": "spectral"}
 KRONECKER = {"metric": "kronecker"}
+BOTH = {"metric": "kronecker-spectral"}
 IDEAS = {
-    "base": Idea("", "kronecker-spectral as it is", BASE),
+    "base": Idea("", "the defaults: spectral, β 0.9, scale 0.4, lr 1e-2", BASE),
     "nesterov": _idea("control", "Nesterov's u instead of ADMM's", form="nesterov"),
     "average": _idea("control", "u = m⁺, no extrapolation", form="average"),
-    "spectral": _idea("metric", "spectral", **SPECTRAL),
-    "spectral-nesterov": _idea("control", "spectral, Nesterov's u", form="nesterov", **SPECTRAL),
-    "muon": _idea(
-        "control", "spectral, Nesterov's u, β 0.95: Muon's", form="nesterov", beta=0.95, **SPECTRAL
-    ),
-    "kronecker": _idea("metric", "kronecker, lr 1e-2", **KRONECKER),
-    "kronecker-5e-3": _idea("metric", "kronecker, lr 5e-3", lr=5e-3, **KRONECKER),
+    "muon": _idea("control", "Nesterov's u and β 0.95: Muon's", form="nesterov", beta=0.95),
     "kronecker-nesterov": _idea("control", "kronecker, Nesterov's u", form="nesterov", **KRONECKER),
+    "both-nesterov": _idea("control", "kronecker-spectral, Nesterov's u", form="nesterov", **BOTH),
+    "kronecker": _idea("metric", "kronecker", **KRONECKER),
+    "both": _idea("metric", "kronecker-spectral", **BOTH),
     "scale-0.2": _idea("scale", "orthogonal steps half as long", scale=0.2),
     "scale-0.8": _idea("scale", "orthogonal steps twice as long", scale=0.8),
     "lr-5e-3": _idea("scale", "half the learning rate", lr=5e-3),
     "lr-2e-2": _idea("scale", "twice the learning rate", lr=2e-2),
-    "length": _idea(
-        "scale",
-        "as long as the kronecker direction",
-        length="of the kronecker direction",
-        scale=1.0,
-    ),
-    "spectral-length": _idea(
-        "scale", "spectral, length of Adam's steps", length="of u", scale=1.0, **SPECTRAL
-    ),
+    "length": _idea("scale", "steps as long as Adam's would be", length="of u", scale=1.0),
     "beta-0.85": _idea("memory", "β 0.85", beta=0.85),
     "beta-0.95": _idea("memory", "β 0.95", beta=0.95),
-    "beta2-0.9": _idea("memory", "β₂ 0.9", beta2=0.9),
-    "beta2-0.99": _idea("memory", "β₂ 0.99", beta2=0.99),
     "rest-0.99": _idea("memory", "β₂ 0.99 for vectors, embeddings, output", beta2_rest=0.99),
     "bias": _idea("memory", "bias correction of the dual", bias_correction=True),
-    "refresh-1": _idea("bases", "bases refreshed at every step", refresh=1),
-    "refresh-10": _idea("bases", "bases refreshed every 10 steps", refresh=10),
-    "one-sided": _idea("bases", "no basis for the longer side", one_sided_from=1.5),
-    "steps-2": _idea("orthogonal", "two quintic steps", steps=2),
-    "steps-4": _idea("orthogonal", "four quintic steps", steps=4),
-    "row-moments": _idea("orthogonal", "row moments after it", row_moments=0.95),
+    "row-moments": _idea("orthogonal", "row moments after it, as in NorMuon", row_moments=0.95),
     "output": _idea("grouping", "the output layer as a matrix", output_layer=True),
     "decay": _idea("decay", "weight decay 0.1", weight_decay=0.1),
     "cautious": _idea("decay", "cautious weight decay 0.1", weight_decay=0.1, cautious=True),
+    "both-beta2-0.9": _idea("bases", "kronecker-spectral, β₂ 0.9", beta2=0.9, **BOTH),
+    "both-beta2-0.99": _idea("bases", "kronecker-spectral, β₂ 0.99", beta2=0.99, **BOTH),
+    "both-refresh-1": _idea("bases", "kronecker-spectral, bases at every step", refresh=1, **BOTH),
+    "both-refresh-10": _idea("bases", "kronecker-spectral, bases every 10", refresh=10, **BOTH),
+    "both-one-sided": _idea(
+        "bases", "kronecker-spectral, no basis for the longer side", one_sided_from=1.5, **BOTH
+    ),
+    "both-steps-2": _idea("bases", "kronecker-spectral, two quintic steps", steps=2, **BOTH),
+    "both-steps-4": _idea("bases", "kronecker-spectral, four quintic steps", steps=4, **BOTH),
+    "both-length": _idea(
+        "bases",
+        "kronecker-spectral, as long as the kronecker direction",
+        length="of the kronecker direction",
+        scale=1.0,
+        **BOTH,
+    ),
 }
 
 

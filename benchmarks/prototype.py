@@ -1,8 +1,8 @@
 """An optimizer of interchangeable parts, to measure what each of BADM's is worth (ablation.py).
 
 One statement per equation, one matrix after the other: readable and slow. The base variant is BADM
-in the kronecker-spectral metric but for sides above ``longest``, which keep the identity here and
-are split into blocks in the library.
+at its defaults. In the kronecker metrics, sides above ``longest`` keep the identity here and are
+split into blocks in the library.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ QUINTIC_STEPS: dict[int, orthogonal.Steps] = {
 class Variant:
     """What the optimizer is made of; the defaults are the base variant."""
 
-    metric: Literal["spectral", "kronecker", "kronecker-spectral"] = "kronecker-spectral"
+    metric: Literal["spectral", "kronecker", "kronecker-spectral"] = "spectral"
     form: Literal["admm", "nesterov", "average"] = "admm"
     lr: float = 1e-2
     beta: float = 0.9
