@@ -23,16 +23,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from prototype import Prototype, Variant
 from rich.progress import track
+from suite_runs import SCHEDULE, WARMUP, Outcome, train
 
 from badm.bench import formatting, tasks
-from badm.bench.analysis.speed import last_value
 from badm.bench.analysis.statistics import holm, signed_rank_p
-from badm.bench.engine.run import run
 from badm.bench.method import Method, optimizer_method, package_versions
-from badm.bench.records.runs import RunStore
 from badm.bench.tasks import suite
 
 PART = 3 / 8
@@ -117,13 +114,6 @@ class Job:
     seed: int
 
 
-@dataclass(frozen=True)
-class Outcome:
-    score: float  # NaN if the run diverged
-    step_ms: float
-    state_bytes: float
-
-
 def _method(idea: Idea) -> Method:
     return optimizer_method(
         "prototype",
@@ -135,32 +125,9 @@ def _method(idea: Idea) -> Method:
     )
 
 
-def measure(job: Job, runs: Path) -> Outcome:
-    torch.set_num_threads(1)
-    found, method = tasks.find(job.task), _method(IDEAS[job.idea])
-    steps = round(job.part * suite.BUDGETS[job.task])
-    config = found.config(
-        method,
-        {},
-        job.seed,
-        steps=steps,
-        schedule="linear",
-        warmup=0.05,
-        test=False,
-        evaluate_every=steps,
-    )
-    done = run(config, found.task, method, RunStore(runs))
-    assert done.result is not None
-    score = last_value(done, found.task.score.name) if done.result.status == "finished" else None
-    return Outcome(
-        math.nan if score is None else score,
-        1e3 * done.result.seconds / max(1, done.result.step),
-        float(done.result.state_bytes or 0),
-    )
-
-
 def _measure(arguments: tuple[Job, Path]) -> Outcome:
-    return measure(*arguments)
+    job, runs = arguments
+    return train(job.task, _method(IDEAS[job.idea]), {}, job.part, job.seed, runs)
 
 
 def jobs(ideas: Sequence[str], names: Sequence[str], seeds: int) -> list[Job]:
@@ -293,8 +260,8 @@ def main() -> None:
         "tasks": {task: suite.BUDGETS[task] for task in names},
         "part": PART,
         "seeds": seeds,
-        "schedule": "linear",
-        "warmup": 0.05,
+        "schedule": SCHEDULE,
+        "warmup": WARMUP,
         "versions": package_versions(),
         "rows": rows,
     }
