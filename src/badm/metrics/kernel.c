@@ -26,6 +26,10 @@
 /* Elements that a thread takes at a time. */
 #define CHUNK 65536
 
+/* A processor prefetches to the end of a page and no further, so the loop does it too: so many
+ * bytes at a time, so far ahead. */
+#define BLOCK_BYTES 128
+#define AHEAD_BYTES 2048
 #define LINE_BYTES 64
 
 typedef struct {
@@ -130,7 +134,23 @@ static void run(job *a, int64_t total, int threads, team parallel) {
                                  T *restrict v, T correction, settings s) {                        \
         const T lr = (T)s.lr, theta = (T)s.theta, beta2 = (T)s.beta2, eps = (T)s.eps;              \
         const T keep = (T)s.keep, sign = (T)s.sign, rest = (T)(1 - s.beta2);                       \
-        for (int64_t i = 0; i < n; i++)                                                            \
+        enum {                                                                                     \
+            BLOCK = BLOCK_BYTES / sizeof(T),                                                       \
+            AHEAD = AHEAD_BYTES / sizeof(T),                                                       \
+            LINE = LINE_BYTES / sizeof(T)                                                          \
+        };                                                                                         \
+        int64_t done = 0;                                                                          \
+        for (; done + BLOCK + AHEAD <= n; done += BLOCK) {                                         \
+            for (int64_t i = 0; i < BLOCK; i += LINE) {                                            \
+                __builtin_prefetch(&w[done + AHEAD + i], 1);                                       \
+                __builtin_prefetch(&g[done + AHEAD + i], 0);                                       \
+                __builtin_prefetch(&m[done + AHEAD + i], 1);                                       \
+                __builtin_prefetch(&v[done + AHEAD + i], 1);                                       \
+            }                                                                                      \
+            for (int64_t i = done; i < done + BLOCK; i++)                                          \
+                ELEMENT(T, SQRT)                                                                   \
+        }                                                                                          \
+        for (int64_t i = done; i < n; i++)                                                         \
             ELEMENT(T, SQRT)                                                                       \
     }                                                                                              \
                                                                                                    \
