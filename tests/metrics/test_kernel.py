@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -33,6 +35,14 @@ def given(step: int, params: Sequence[Tensor]) -> list[Tensor]:
 @pytest.fixture
 def without_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "_library", lambda: None)
+
+
+@pytest.fixture
+def torch_threads() -> Iterator[None]:
+    """Whatever a test sets."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -112,36 +122,91 @@ def test_single_and_double_precision_in_one_group() -> None:
     assert_near(run(fused=True), run(foreach=False), 1e-6)
 
 
+@pytest.mark.parametrize("started_by", ["torch", "the kernel"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_threads_do_not_change_a_bit(dtype: torch.dtype) -> None:
+def test_threads_do_not_change_a_bit(
+    dtype: torch.dtype, started_by: str, torch_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if started_by == "torch":
+        assert kernel._team()
+    else:
+        monkeypatch.setattr(kernel, "_team", lambda: None)
     ends = []
-    threads = torch.get_num_threads()
-    try:
-        for count in (1, 2, 5):
-            torch.set_num_threads(count)
-            ends.append(trajectory(LARGE, 3, dtype, given, fused=True, **OPTIONS))
-    finally:
-        torch.set_num_threads(threads)
+    for count in (1, 2, 5):
+        torch.set_num_threads(count)
+        ends.append(trajectory(LARGE, 3, dtype, given, fused=True, **OPTIONS))
     assert sum(w.numel() for w in ends[0]) > 131_072
     assert_identical(ends[1], ends[0])
     assert_identical(ends[2], ends[0])
 
 
-def _in_child(queue: multiprocessing.Queue) -> None:
-    queue.put([w.numpy() for w in trajectory(fused=True, **OPTIONS)])
+class Team:
+    """Stands for ``GOMP_parallel``: of the threads asked for, a few come, one after another."""
+
+    def __init__(self, coming: int) -> None:
+        self.coming = coming
+        self.asked_for: list[int] = []
+        work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        kind = ctypes.CFUNCTYPE(None, work, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+        self.function = kind(self.run)
+
+    def run(self, work: Any, argument: int, threads: int, flags: int) -> None:
+        self.asked_for.append(threads)
+        for _ in range(self.coming):
+            work(argument)
+
+    def __call__(self) -> int | None:
+        return ctypes.cast(self.function, ctypes.c_void_p).value
 
 
-def test_a_forked_process_can_step() -> None:
-    """As a worker does that was forked from a process in which the kernel had run."""
-    expected = trajectory(fused=True, **OPTIONS)
+@pytest.mark.parametrize("threads", [2, 7, 1000])
+@pytest.mark.parametrize("coming", [1, 3])
+def test_threads_that_never_come_are_not_missed(
+    coming: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = trajectory(LARGE, 3, gradients=given, fused=True, **OPTIONS)
+    team = Team(coming)
+    monkeypatch.setattr(kernel, "_team", team)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert_identical(trajectory(LARGE, 3, gradients=given, fused=True, **OPTIONS), expected)
+    assert team.asked_for == [threads] * 3
+
+
+def test_few_elements_are_no_work_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    team = Team(1)
+    monkeypatch.setattr(kernel, "_team", team)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    trajectory(steps=2, fused=True, **OPTIONS)
+    assert team.asked_for == []
+
+
+def _step_in_child(queue: multiprocessing.Queue, optimizer: BADM) -> None:
+    optimizer.step()
+    queue.put([w.detach().numpy() for w in optimizer.param_groups[0]["params"]])
+
+
+@pytest.mark.parametrize("shapes", [SHAPES, LARGE], ids=["one thread", "two threads"])
+def test_a_forked_process_can_step(shapes: Sequence[Sequence[int]], torch_threads: None) -> None:
+    """As a worker does that was forked from a process in which the kernel had run.
+
+    It has none of torch's threads, so that the kernel must not wait for them.
+    """
+    torch.set_num_threads(2)
+    params = parameters(shapes)
+    optimizer = BADM(params, fused=True, **OPTIONS)
+    drive(optimizer, params, 2, given)
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
-    child = context.Process(target=_in_child, args=(queue,))
+    child = context.Process(target=_step_in_child, args=(queue, optimizer))
     child.start()
-    result = queue.get(timeout=60)
-    child.join()
+    try:
+        result = queue.get(timeout=60)
+        child.join()
+    finally:
+        child.kill()
     assert child.exitcode == 0
-    assert_identical([torch.from_numpy(w) for w in result], expected)
+    optimizer.step()
+    assert_identical([torch.from_numpy(w) for w in result], params)
 
 
 def test_autograd_notices_what_the_kernel_changed() -> None:

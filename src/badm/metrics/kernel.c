@@ -8,12 +8,9 @@
  */
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
-
-typedef struct {
-    double lr, theta, beta2, eps, keep, sign;
-} settings;
 
 /* The widest vectors the machine has, chosen when the library is loaded. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -22,60 +19,157 @@ typedef struct {
 #define WIDE
 #endif
 
-/* Fewer elements than this per thread do not pay for starting one. */
+/* Fewer elements than this per thread do not pay for a second one. */
 #define ELEMENTS_PER_THREAD 65536
-#define MAX_THREADS 256
+#define MAX_RANGES 256
+
+/* Elements that a thread takes at a time. */
+#define CHUNK 65536
+
+/* A processor prefetches to the end of a page and no further, so the loop does it too: so many
+ * bytes at a time, so far ahead. */
+#define BLOCK_BYTES 128
+#define AHEAD_BYTES 2048
+#define LINE_BYTES 64
+
+typedef struct {
+    double lr, theta, beta2, eps, keep, sign;
+} settings;
+
+/* Elements that no thread has taken yet, counted over all tensors; in a cache line of its own. */
+typedef struct {
+    _Alignas(LINE_BYTES) atomic_llong next;
+    int64_t last;
+} range;
+
+typedef struct job {
+    /* Takes the step on elements from first to last of the i-th tensor. */
+    void (*step)(const struct job *, int64_t i, int64_t first, int64_t last);
+    const int64_t *sizes;
+    void *const *w, *const *g, *const *m, *const *v;
+    const double *corrections;
+    settings s;
+    atomic_int arrived; /* threads */
+    int count;
+    range ranges[MAX_RANGES];
+} job;
+
+/* GOMP_parallel: call work on so many threads, of which the caller is one. Torch's own threads wait
+ * for their next task at full speed, and threads started here would have to share their cores. */
+typedef void (*team)(void (*work)(void *), void *argument, unsigned threads, unsigned flags);
+
+/* Round down, so that no two threads write to one cache line. */
+static int64_t cut(int64_t element) {
+    return element & ~(int64_t)(LINE_BYTES / sizeof(float) - 1);
+}
+
+/* Do what is left of a range. */
+static void drain(job *a, range *r) {
+    int64_t i = 0, before = 0, first; /* elements before the i-th tensor */
+    while ((first = atomic_fetch_add(&r->next, CHUNK)) < r->last) {
+        const int64_t last = first + CHUNK < r->last ? first + CHUNK : r->last;
+        while (before + a->sizes[i] <= first)
+            before += a->sizes[i++];
+        for (int64_t k = i, start = before; start < last; start += a->sizes[k++]) {
+            const int64_t from = first > start ? cut(first - start) : 0;
+            const int64_t to = last - start < a->sizes[k] ? cut(last - start) : a->sizes[k];
+            if (from < to)
+                a->step(a, k, from, to);
+        }
+    }
+}
+
+/* A thread has a range of its own, since memory is fastest in long runs, and then helps with the
+ * others: one that comes late, or never, holds up nobody. */
+static void work(void *argument) {
+    job *a = argument;
+    const int own = atomic_fetch_add(&a->arrived, 1);
+    for (int k = 0; k < a->count; k++)
+        drain(a, &a->ranges[(own + k) % a->count]);
+}
+
+static void *work_as_thread(void *argument) {
+    work(argument);
+    return NULL;
+}
+
+static void run(job *a, int64_t total, int threads, team parallel) {
+    const int64_t worth = total / ELEMENTS_PER_THREAD;
+    if (worth < 2 || threads < 2)
+        threads = 1;
+    else if (!parallel && threads > worth) /* but a smaller team would end torch's other threads */
+        threads = (int)worth;
+    a->count = threads < MAX_RANGES ? threads : MAX_RANGES;
+    for (int k = 0; k < a->count; k++) {
+        a->ranges[k].next = total * k / a->count;
+        a->ranges[k].last = total * (k + 1) / a->count;
+    }
+    if (threads > 1 && parallel) {
+        parallel(work, a, (unsigned)threads, 0);
+        return;
+    }
+    pthread_t workers[MAX_RANGES];
+    int started = 0;
+    while (started < a->count - 1 && !pthread_create(&workers[started], NULL, work_as_thread, a))
+        started++;
+    work(a);
+    while (started > 0)
+        pthread_join(workers[--started], NULL);
+}
+
+/* The equations, for the i-th element. */
+#define ELEMENT(T, SQRT)                                                                           \
+    {                                                                                              \
+        const T gradient = sign * g[i];                                                            \
+        const T d = theta * (gradient - m[i]);                                                     \
+        const T next = m[i] + d;                                                                   \
+        const T moment = beta2 * v[i] + rest * gradient * gradient;                                \
+        m[i] = next;                                                                               \
+        v[i] = moment;                                                                             \
+        w[i] = keep * w[i] - lr * (next + d) / (SQRT(moment) * correction + eps);                  \
+    }
 
 #define DEFINE(T, NAME, SQRT)                                                                      \
-    typedef struct {                                                                               \
-        int64_t count, first, last; /* tensors; range of elements, counted over all of them */    \
-        const int64_t *sizes;                                                                      \
-        T *const *w, *const *m, *const *v;                                                         \
-        const T *const *g;                                                                         \
-        const T *corrections;                                                                      \
-        settings s;                                                                                \
-    } NAME##_share;                                                                                \
-                                                                                                   \
-    WIDE static void NAME##_span(int64_t n, T *restrict w, const T *restrict g, T *restrict m,     \
+    WIDE static void NAME##_loop(int64_t n, T *restrict w, const T *restrict g, T *restrict m,     \
                                  T *restrict v, T correction, settings s) {                        \
         const T lr = (T)s.lr, theta = (T)s.theta, beta2 = (T)s.beta2, eps = (T)s.eps;              \
         const T keep = (T)s.keep, sign = (T)s.sign, rest = (T)(1 - s.beta2);                       \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            const T gradient = sign * g[i];                                                        \
-            const T d = theta * (gradient - m[i]);                                                 \
-            const T next = m[i] + d;                                                               \
-            const T moment = beta2 * v[i] + rest * gradient * gradient;                            \
-            m[i] = next;                                                                           \
-            v[i] = moment;                                                                         \
-            w[i] = keep * w[i] - lr * (next + d) / (SQRT(moment) * correction + eps);              \
+        enum {                                                                                     \
+            BLOCK = BLOCK_BYTES / sizeof(T),                                                       \
+            AHEAD = AHEAD_BYTES / sizeof(T),                                                       \
+            LINE = LINE_BYTES / sizeof(T)                                                          \
+        };                                                                                         \
+        int64_t done = 0;                                                                          \
+        for (; done + BLOCK + AHEAD <= n; done += BLOCK) {                                         \
+            for (int64_t i = 0; i < BLOCK; i += LINE) {                                            \
+                __builtin_prefetch(&w[done + AHEAD + i], 1);                                       \
+                __builtin_prefetch(&g[done + AHEAD + i], 0);                                       \
+                __builtin_prefetch(&m[done + AHEAD + i], 1);                                       \
+                __builtin_prefetch(&v[done + AHEAD + i], 1);                                       \
+            }                                                                                      \
+            for (int64_t i = done; i < done + BLOCK; i++)                                          \
+                ELEMENT(T, SQRT)                                                                   \
         }                                                                                          \
+        for (int64_t i = done; i < n; i++)                                                         \
+            ELEMENT(T, SQRT)                                                                       \
     }                                                                                              \
                                                                                                    \
-    static void *NAME##_work(void *argument) {                                                     \
-        const NAME##_share *a = argument;                                                          \
-        int64_t start = 0;                                                                         \
-        for (int64_t i = 0; i < a->count && start < a->last; i++) {                                \
-            const int64_t from = a->first > start ? a->first - start : 0;                          \
-            const int64_t size = a->sizes[i];                                                      \
-            const int64_t to = a->last - start < size ? a->last - start : size;                    \
-            if (from < to)                                                                         \
-                NAME##_span(to - from, a->w[i] + from, a->g[i] + from, a->m[i] + from,             \
-                            a->v[i] + from, a->corrections[i], a->s);                              \
-            start += size;                                                                         \
-        }                                                                                          \
-        return NULL;                                                                               \
+    static void NAME##_step(const job *a, int64_t i, int64_t first, int64_t last) {                \
+        NAME##_loop(last - first, (T *)a->w[i] + first, (const T *)a->g[i] + first,                \
+                    (T *)a->m[i] + first, (T *)a->v[i] + first, (T)a->corrections[i], a->s);       \
     }                                                                                              \
                                                                                                    \
-    /* Returns 0; -1 when memory for the corrections cannot be had; i + 1 when the sizes of the      \
-       i-th gradient, dual or moment are not that of its parameter, and then nothing is touched. */ \
+    /* Returns 0; -1 when memory for the corrections cannot be had; i + 1 when the sizes of the    \
+       i-th gradient, dual or moment are not that of its parameter, and then nothing is touched.   \
+       Where parallel is NULL it starts threads itself. */                                         \
     int64_t NAME(int64_t count, const int64_t *sizes, const int64_t *sizes_g,                      \
-                 const int64_t *sizes_m, const int64_t *sizes_v, T *const *w, const T *const *g,   \
-                 T *const *m, T *const *v, T *const *steps, double lr, double theta, double beta2, \
-                 double eps, double keep, double sign, int threads) {                              \
+                 const int64_t *sizes_m, const int64_t *sizes_v, void *const *w, void *const *g,   \
+                 void *const *m, void *const *v, T *const *steps, double lr, double theta,         \
+                 double beta2, double eps, double keep, double sign, int threads, team parallel) { \
         for (int64_t i = 0; i < count; i++)                                                        \
             if (sizes_g[i] != sizes[i] || sizes_m[i] != sizes[i] || sizes_v[i] != sizes[i])        \
                 return i + 1;                                                                      \
-        T *corrections = malloc((size_t)(count ? count : 1) * sizeof(T));                          \
+        double *corrections = malloc((size_t)(count ? count : 1) * sizeof(double));                \
         if (!corrections)                                                                          \
             return -1;                                                                             \
         int64_t total = 0;                                                                         \
@@ -86,31 +180,14 @@ typedef struct {
             if (i > 0 && *steps[i] == *steps[i - 1])                                               \
                 corrections[i] = corrections[i - 1];                                               \
             else                                                                                   \
-                corrections[i] = (T)(1 / sqrt(1 - pow(beta2, (double)*steps[i])));                 \
+                corrections[i] = 1 / sqrt(1 - pow(beta2, (double)*steps[i]));                      \
         }                                                                                          \
-        const settings s = {lr, theta, beta2, eps, keep, sign};                                    \
-        if (threads > MAX_THREADS)                                                                 \
-            threads = MAX_THREADS;                                                                 \
-        if (threads > total / ELEMENTS_PER_THREAD)                                                 \
-            threads = (int)(total / ELEMENTS_PER_THREAD);                                          \
-        if (threads < 1)                                                                           \
-            threads = 1;                                                                           \
-        NAME##_share shares[MAX_THREADS];                                                          \
-        pthread_t workers[MAX_THREADS];                                                            \
-        int started[MAX_THREADS];                                                                  \
-        for (int k = threads - 1; k >= 0; k--) {                                                   \
-            shares[k] = (NAME##_share){count, total * k / threads, total * (k + 1) / threads,      \
-                                       sizes, w, m, v, g, corrections, s};                         \
-            started[k] = k > 0 && !pthread_create(&workers[k], NULL, NAME##_work, &shares[k]);     \
-            if (!started[k])                                                                       \
-                NAME##_work(&shares[k]);                                                           \
-        }                                                                                          \
-        for (int k = 1; k < threads; k++)                                                          \
-            if (started[k])                                                                        \
-                pthread_join(workers[k], NULL);                                                    \
+        job a = {.step = NAME##_step, .sizes = sizes, .w = w, .g = g, .m = m, .v = v,              \
+                 .corrections = corrections, .s = {lr, theta, beta2, eps, keep, sign}};            \
+        run(&a, total, threads, parallel);                                                         \
         free(corrections);                                                                         \
         return 0;                                                                                  \
     }
 
-DEFINE(float, badm_diagonal_step_float32, sqrtf)
-DEFINE(double, badm_diagonal_step_float64, sqrt)
+DEFINE(float, badm_diagonal_step_on_team_float32, sqrtf)
+DEFINE(double, badm_diagonal_step_on_team_float64, sqrt)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import os
 from array import array
 from collections.abc import Callable
 
@@ -19,7 +20,9 @@ from badm.metrics.protocol import Parameters, Settings
 from badm.metrics.raw_memory import size_mismatch
 
 # Changes with the arguments, so that a library built from an older kernel.c is not used.
-_SYMBOL = "badm_diagonal_step_"
+_SYMBOL = "badm_diagonal_step_on_team_"
+
+_PROCESS = os.getpid()
 
 
 @not_compiled
@@ -53,6 +56,8 @@ def diagonal(params: Parameters, s: Settings) -> None:
         1 - lr * s.weight_decay,
         -1.0 if s.maximize else 1.0,
         torch.get_num_threads(),
+        # A forked process has none of torch's threads, and OpenMP would wait for them forever.
+        _team() if os.getpid() == _PROCESS else None,
     )
     if failed > 0:
         raise RuntimeError(size_mismatch(params.select([failed - 1]), names[:-1]))
@@ -70,6 +75,19 @@ def _function(dtype: torch.dtype) -> Callable[..., int]:
 
 
 @functools.cache
+def _team() -> int | None:
+    """Return the address of ``GOMP_parallel``, which runs work on torch's threads, if there is one.
+
+    A library is searched together with all that it needs, here with torch's OpenMP library.
+    """
+    try:
+        function = ctypes.CDLL(torch._C.__file__).GOMP_parallel
+    except (AttributeError, OSError):
+        return None
+    return ctypes.cast(function, ctypes.c_void_p).value
+
+
+@functools.cache
 def _library() -> ctypes.CDLL | None:
     found = importlib.util.find_spec("badm.metrics._kernel")
     if found is None or found.origin is None:
@@ -81,6 +99,9 @@ def _library() -> ctypes.CDLL | None:
         function = getattr(library, f"{_SYMBOL}{dtype}")
         function.restype = ctypes.c_int64
         function.argtypes = (
-            [ctypes.c_int64] + [ctypes.c_void_p] * 9 + [ctypes.c_double] * 6 + [ctypes.c_int]
+            [ctypes.c_int64]
+            + [ctypes.c_void_p] * 9
+            + [ctypes.c_double] * 6
+            + [ctypes.c_int, ctypes.c_void_p]
         )
     return library
