@@ -43,12 +43,12 @@ LIMITS = {"blocks": 12_000, "identity": eigenbases.LIMIT}
 @contextmanager
 def blocks_of(length: int) -> Iterator[None]:
     """Split sides longer than this into blocks."""
-    before = eigenbases.ASPECT, eigenbases.SHORTEST, eigenbases.LONGEST
-    eigenbases.ASPECT, eigenbases.SHORTEST, eigenbases.LONGEST = 1, length, length
+    before = eigenbases.SHORTEST, eigenbases.LONGEST
+    eigenbases.SHORTEST, eigenbases.LONGEST = length, length
     try:
         yield
     finally:
-        eigenbases.ASPECT, eigenbases.SHORTEST, eigenbases.LONGEST = before
+        eigenbases.SHORTEST, eigenbases.LONGEST = before
 
 
 def step_times(shape: tuple[int, int]) -> dict[str, float]:

@@ -45,8 +45,7 @@ def out_of(x: Tensor, state: dict[str, Any]) -> Tensor:
 @pytest.fixture
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sides of more than four are cut, or of more than two if the other one has one or two."""
-    monkeypatch.setattr(eigenbases, "ASPECT", 2)
-    monkeypatch.setattr(eigenbases, "SHORTEST", 2)
+    monkeypatch.setattr(eigenbases, "SHORTEST", 4)
     monkeypatch.setattr(eigenbases, "LONGEST", 4)
 
 
@@ -209,26 +208,55 @@ def test_the_first_step_is_a_diagonal_step() -> None:
     [
         ((64, 128), (1, 1)),
         ((32, 256), (1, 1)),
-        ((32, 257), (1, 2)),
-        ((64, 512), (1, 1)),
+        ((32, 300), (1, 1)),
+        ((32, 400), (1, 2)),
+        ((64, 512), (1, 2)),
+        ((2048, 512), (4, 1)),
+        ((600, 512), (1, 1)),
         ((513, 64), (2, 1)),
         ((2, 256), (1, 1)),
         ((4096, 4096), (1, 1)),
         ((4097, 9000), (2, 3)),
-        ((10_000, 64), (20, 1)),
+        ((10_000, 64), (39, 1)),
         ((10_001, 64), (1, 1)),  # keeps the identity
         ((12_000, 5000), (1, 2)),
     ],
 )
-def test_only_a_long_side_is_cut(shape: tuple[int, int], grid: tuple[int, int]) -> None:
+def test_only_a_side_longer_than_the_other_is_cut(
+    shape: tuple[int, int], grid: tuple[int, int]
+) -> None:
     assert eigenbases.grid(*shape) == grid
+
+
+@pytest.mark.parametrize("metric", ["kronecker", "kronecker-spectral"])
+def test_a_state_with_larger_blocks_loads_with_its_dual_and_trains_on(
+    metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (w,) = parameters(((4, 12),))
+    old = BADM([w], 0.02, metric=metric)
+    drive(old, [w], 7)
+    left, right = eigenbases.bases([old.state[w]])
+    dual = eigenbases.rotate_back(old.state[w]["dual"], left, right)[0]
+
+    monkeypatch.setattr(eigenbases, "SHORTEST", 4)
+    (w2,) = parameters(((4, 12),))
+    new = BADM([w2], 0.02, metric=metric)
+    new.load_state_dict(old.state_dict())
+    assert new.state[w2]["dual"].shape == (3, 4, 4)
+    assert_near([eigenbases.from_blocks(new.state[w2]["dual"], 4, 12)[0]], [dual], 1e-12)
+    assert float(new.state[w2]["step"]) == 0
+    drive(new, [w2], 7)
+    assert w2.isfinite().all()
+    other = BADM(parameters(((4, 11),)), 0.02, metric=metric)
+    with pytest.raises(ValueError, match="does not match"):
+        other.load_state_dict(old.state_dict())
 
 
 @pytest.mark.slow
 @given(n=st.integers(1, 3), rows=st.integers(1, 40), cols=st.integers(1, 40))
 def test_blocks_cover_a_matrix_once(n: int, rows: int, cols: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"ASPECT": 2, "SHORTEST": 3, "LONGEST": 7}.items():
+        for name, value in {"SHORTEST": 3, "LONGEST": 7}.items():
             patch.setattr(eigenbases, name, value)
         x = torch.arange(1, n * rows * cols + 1).view(n, rows, cols)
         blocks = eigenbases.to_blocks(x)

@@ -5,10 +5,12 @@ et al. 2024). Everything but bases and covariances is kept in that basis: the ro
 second moment and the dual. The first step has no covariance yet and is taken in the identity basis,
 as a diagonal step.
 
-A long side is split, and each block of the matrix has bases of its own: a layer of 8,415 inputs and
-32 outputs would spend its time on the 8,415² entries of a covariance whose samples have rank 32. A
-side of more than 10,000 keeps the identity: it is usually a vocabulary, whose words each need their
-own scale rather than steps along shared directions.
+The longer side is split into blocks about as long as the shorter one, each with bases of its own.
+Bases and covariances then take as much memory as four copies of the matrix, and training is as fast
+as with whole sides (results/long_sides.json). A layer of 8,415 inputs and 32 outputs would otherwise
+spend its time on the 8,415² entries of a covariance whose samples have rank 32. A side of more than
+10,000 keeps the identity: it is usually a vocabulary, whose words each need their own scale rather
+than steps along shared directions.
 
 Functions take stacks: tensors ``(k, rows, cols)`` and the states whose blocks these are, in order.
 All matrices of a stack have one shape.
@@ -29,9 +31,9 @@ State = dict[str, Any]
 # Steps between two updates of a basis, each by one power iteration.
 REFRESH_EVERY = 5
 
-# A side longer than ASPECT times the other is split into blocks of at least SHORTEST and at most
-# LONGEST, whose covariance takes 64 MB.
-ASPECT, SHORTEST, LONGEST = 8, 256, 4096
+# A side longer than the other is split into blocks of about that length, but of at least SHORTEST,
+# below which splitting saves nothing, and at most LONGEST, whose covariance takes 64 MB.
+SHORTEST, LONGEST = 256, 4096
 
 # A longer side keeps the identity.
 LIMIT = 10_000
@@ -60,10 +62,13 @@ def grid(rows: int, cols: int) -> tuple[int, int]:
     """Return the number of blocks along each side.
 
     >>> grid(768, 3072), grid(32, 8415), grid(50_000, 768)
-    ((1, 1), (1, 33), (1, 1))
+    ((1, 4), (1, 33), (1, 1))
     """
-    longest = min(LONGEST, max(SHORTEST, ASPECT * min(rows, cols)))
-    down, across = (math.ceil(side / longest) if gets_basis(side) else 1 for side in (rows, cols))
+    length = max(SHORTEST, min(rows, cols))
+    down, across = (
+        max(1, round(side / length), math.ceil(side / LONGEST)) if gets_basis(side) else 1
+        for side in (rows, cols)
+    )
     return down, across
 
 
@@ -97,14 +102,31 @@ def from_blocks(blocks: Tensor, height: int, width: int) -> Tensor:
 
     >>> x = torch.randn(2, 600, 7)
     >>> to_blocks(x).shape, from_blocks(to_blocks(x), 600, 7).equal(x)
-    (torch.Size([6, 200, 7]), True)
+    (torch.Size([4, 300, 7]), True)
     """
-    down, across = grid(height, width)
+    return _join(blocks, *grid(height, width))[:, :height, :width]
+
+
+def joined(blocks: Tensor, height: int, width: int) -> Tensor | None:
+    """Join the blocks of one matrix, whatever their size; ``None`` if they do not make it up.
+
+    >>> joined(torch.ones(2, 3, 4), 6, 4).shape, joined(torch.ones(2, 3, 4), 9, 4)
+    (torch.Size([1, 6, 4]), None)
+    """
+    count, rows, cols = blocks.shape
+    down, across = math.ceil(height / rows), math.ceil(width / cols)
+    equal = (rows, cols) == (math.ceil(height / down), math.ceil(width / across))
+    if not equal or down * across != count:
+        return None
+    return _join(blocks, down, across)[:, :height, :width]
+
+
+def _join(blocks: Tensor, down: int, across: int) -> Tensor:
     if down == across == 1:
         return blocks
     rows, cols = blocks.shape[1:]
     x = blocks.view(-1, down, across, rows, cols).transpose(2, 3)
-    return x.reshape(-1, down * rows, across * cols)[:, :height, :width]
+    return x.reshape(-1, down * rows, across * cols)
 
 
 def scale_into_range(g: Tensor) -> Tensor:

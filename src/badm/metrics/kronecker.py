@@ -71,6 +71,17 @@ class Kronecker(Metric):
         moment = torch.zeros(self.buffer_shape(p), dtype=state_dtype(p), device=p.device)
         return {"step": new_scalar(p), "second_moment": moment, **eigenbases.new_state(index)}
 
+    def upgrade_state(self, state: State, p: Tensor) -> None:
+        """Cut the dual of a state with larger blocks anew; its moments and bases start again."""
+        height, width = matrix_shape(p)
+        if tuple(state["dual"].shape) == self.buffer_shape(p) or state["dual"].ndim != 3:
+            return
+        left, right = eigenbases.bases([state])
+        whole = eigenbases.joined(eigenbases.rotate_back(state["dual"], left, right), height, width)
+        if whole is not None:
+            state.clear()
+            state.update({"dual": eigenbases.to_blocks(whole), **self.new_state(p, 0)})
+
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
         left, right = eigenbases.bases([state])
         matrix = as_matrix(g)

@@ -59,6 +59,9 @@ class KroneckerSpectral(Metric):
     def new_state(self, p: Tensor, index: int) -> State:
         return _KRONECKER.new_state(p, index)
 
+    def upgrade_state(self, state: State, p: Tensor) -> None:
+        _KRONECKER.upgrade_state(state, p)
+
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
         x = _KRONECKER.direction(g, state, s)
         return length(x) * orthogonalize(as_matrix(x), STEPS_WHITENED).reshape(x.shape)

@@ -66,7 +66,7 @@ def _in_metric(
             "eps": 1e-8,
             "weight_decay": 0.0,
         },
-        space={"lr": Range(1e-4, 0.1)},  # a step has the size of Adam's in all three metrics
+        space={"lr": Range(1e-4, 0.1)},  # the range that Adam has
         paper=paper,
         version=version,
     )
@@ -108,12 +108,14 @@ METHODS = (
         "badm-kronecker",
         "kronecker",
         "BADM in the kronecker metric, that of Shampoo and SOAP",
-        version=3,  # 3: β₂ 0.95, covariances at every step, bases every 5, output layer diagonal
+        # 3: β₂ 0.95, covariances at every step, bases every 5, output layer diagonal; 4: smaller
+        # blocks of long sides
+        version=4,
     ),
     _in_metric(
         "badm-kronecker-spectral",
         "kronecker-spectral",
         "BADM along the kronecker direction, orthogonalized",
-        version=2,  # 2: three quintic steps
+        version=3,  # 2: three quintic steps; 3: smaller blocks of long sides
     ),
 )
