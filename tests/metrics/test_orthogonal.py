@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from badm.metrics import orthogonal
-from badm.metrics.orthogonal import orthogonalize, polar_factor
+from badm.metrics.orthogonal import STEPS, STEPS_WHITENED, Steps, orthogonalize, polar_factor
 from tests.helpers.support import normal
 
 # The band that orthogonal.py states in two digits, [0.68, 1.32], for what starts above 0.002.
@@ -56,6 +56,24 @@ def test_ill_conditioned_matrices_end_in_the_band(
     """Within the floor: the largest value is scaled to at least (1/rows)^¼ of 1."""
     x = conditioned(*shape, condition).to(dtype)
     assert_in_band(orthogonalize(x))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(24, 24), (12, 60), (60, 12), (20, 30)])
+@pytest.mark.parametrize("condition", [1.0, 10.0, 40.0])
+def test_three_steps_are_enough_for_a_matrix_that_is_nearly_white(
+    shape: tuple[int, int], condition: float, dtype: torch.dtype
+) -> None:
+    x = conditioned(*shape, condition).to(dtype)
+    assert_in_band(orthogonalize(x, STEPS_WHITENED))
+
+
+@pytest.mark.parametrize("steps", [STEPS, STEPS_WHITENED])
+def test_every_quintic_is_a_positive_factor(steps: Steps) -> None:
+    """Without a real root of ``a + bt + ct²`` the product of the factors is positive definite."""
+    for a, b, c in steps:
+        assert a > 0
+        assert b * b < 4 * a * c
 
 
 @pytest.mark.parametrize("shape", [(24, 24), (12, 60), (60, 12)])
@@ -152,13 +170,16 @@ def test_a_stack_is_its_matrices_one_by_one(shape: tuple[int, int], dtype: torch
     assert orthogonalize(stack.reshape(2, 2, *shape)).shape == (2, 2, *shape)
 
 
+@pytest.mark.parametrize("steps", [STEPS, STEPS_WHITENED])
 @pytest.mark.parametrize("shape", [(5, 5), (5, 7), (4, 40)])
-def test_polar_factor_is_positive_definite_and_orthogonalises(shape: tuple[int, int]) -> None:
+def test_polar_factor_is_positive_definite_and_orthogonalises(
+    shape: tuple[int, int], steps: Steps
+) -> None:
     x = 3 * conditioned(*shape, 30.0)
-    P = polar_factor(x)
+    P = polar_factor(x, steps)
     torch.testing.assert_close(P, P.T, rtol=1e-9, atol=1e-9)
     assert torch.linalg.eigvalsh(P).min() > 0
-    torch.testing.assert_close(P @ x, orthogonalize(x), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(P @ x, orthogonalize(x, steps), rtol=1e-9, atol=1e-9)
 
 
 def test_polar_factor_of_zero_is_finite() -> None:
