@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import badm
 from badm.metrics import orthogonal
+from badm.metrics.eigenbases import rotate, rotate_back
 from badm.metrics.matrices import as_matrix, is_matrix
 
 State = dict[str, Any]
@@ -119,9 +120,9 @@ class Prototype(torch.optim.Optimizer):
                 c *= self._length(u, g, state)
             return c * self._rows_evened(orthogonal.orthogonalize(u), state)
         left, right = state.get("left"), state.get("right")
-        rotated = _rotate(g, left, right)
+        rotated = rotate(g, left, right)
         u = self._dual_step(rotated, state)
-        x = _rotate_back(u / self._root(rotated, state, v.beta2), left, right)
+        x = rotate_back(u / self._root(rotated, state, v.beta2), left, right)
         self._update_bases(g, state, index)
         if v.metric == "kronecker":
             return x
@@ -158,7 +159,7 @@ class Prototype(torch.optim.Optimizer):
                 covariance.mul_(v.beta2).addmm_(x, x.mT, alpha=1 - v.beta2)
         if not first and (state["step"] + index) % v.refresh:
             return
-        outside = _rotate_back(state["dual"], state.get("left"), state.get("right"))
+        outside = rotate_back(state["dual"], state.get("left"), state.get("right"))
         for axis, side in enumerate(("left", "right")):
             if f"{side}_covariance" not in state:
                 continue
@@ -170,17 +171,7 @@ class Prototype(torch.optim.Optimizer):
             product += SHIFT * values.amax() * basis
             state[side] = torch.linalg.qr(product[:, order])[0]
             state["second_moment"] = state["second_moment"].index_select(axis, order)
-        state["dual"] = _rotate(outside, state.get("left"), state.get("right"))
+        state["dual"] = rotate(outside, state.get("left"), state.get("right"))
         if first:  # its moment belongs to the identity
-            rotated = _rotate(g, state.get("left"), state.get("right"))
+            rotated = rotate(g, state.get("left"), state.get("right"))
             state["second_moment"] = rotated.square() * (1 - v.beta2)
-
-
-def _rotate(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
-    x = x if left is None else left.mT @ x
-    return x if right is None else x @ right
-
-
-def _rotate_back(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
-    x = x if left is None else left @ x
-    return x if right is None else x @ right.mT
