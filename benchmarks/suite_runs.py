@@ -25,7 +25,7 @@ class Outcome:
     """How a run ended."""
 
     score: float  # last on the validation split; NaN if the run diverged
-    step_ms: float
+    step_ms: float  # of the clock on the wall
     state_bytes: float
 
 
