@@ -9,7 +9,6 @@ README = PageClaims(
         "{word(tuned_against_adam('badm')[0])} and as many in "
         "{word(tuned_against_adam('badm')[1])};",
         "compares {len(results('digits')['rows'])} optimizers on scikit-learn's digits",
-        "optimizer = badm.BADM(groups, lr={default(badm.BADM, 'lr')})",
         "badm.Consensus(model.parameters(), optimizer, every={default(badm.Consensus, 'every')})",
         "Fashion-MNIST, {fashion_setting('train_images')} real images, a small CNN, batches of "
         "{fashion_setting('batch_size')}, {fashion_setting('steps')} steps (script, runs). "
@@ -205,7 +204,8 @@ README = PageClaims(
         ("| u | 1 buffer |", "what the metric is"),
         ("as Adam | 2 buffers |", "what the metric is"),
         ("values made 1, as Muon | 1 buffer |", "what the metric is"),
-        ("| 2 buffers and 2 matrices per side |", "what the metric is"),
+        ("as SOAP | 6 buffers |", "what the metric is"),
+        ("with all singular values made 1 | 6 buffers |", "what the metric is"),
         ("a unit of SGD's `lr` with momentum 0.9 moves", "1/(1 − 0.9) is ten"),
         ("At 0.003, where their validation loss", "the learning rate that is spoken of"),
         ("CNN of 32, 64 and 64 channels", "badm.bench.models"),

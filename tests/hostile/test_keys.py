@@ -747,8 +747,8 @@ def test_another_release_of_a_package_is_another_method(
 
 def test_of_replicas_both_parts_have_a_version() -> None:
     inner = methods.find("badm-kronecker")
-    assert inner.version == 3
-    assert methods.find("badm-kronecker+outer").identity == "3+1"
+    assert inner.version == 4
+    assert methods.find("badm-kronecker+outer").identity == "4+1"
     assert methods.find("muon").version == 2
 
 

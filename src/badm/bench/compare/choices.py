@@ -50,10 +50,10 @@ def task_sources(tasks: str | type[Task] | Iterable[str | type[Task]]) -> tuple[
     sources: list[str] = []
     for one in several:
         if one == suite.NAME:
-            sources += suite.BUDGETS
+            sources += (name for name in suite.BUDGETS if name not in sources)
         else:
             sources.append(one if isinstance(one, str) else _source(one))
-    return tuple(dict.fromkeys(sources))
+    return tuple(sources)
 
 
 def _source(task: type[Task]) -> str:
