@@ -1,6 +1,7 @@
 """The numbers in README and docs, which ``evidence.py`` compares with the results."""
 
 from claims.choosing import CHOOSING
+from claims.hard_problems import HARD_PROBLEMS
 from claims.page_claims import PageClaims
 from claims.readme import README
 from claims.replicas import REPLICAS
@@ -10,6 +11,7 @@ from claims.tutorial import TUTORIAL
 PAGES = {
     "README.md": README,
     "docs/choosing.md": CHOOSING,
+    "docs/hard-problems.md": HARD_PROBLEMS,
     "docs/replicas.md": REPLICAS,
     "docs/theory.md": THEORY,
     "docs/tutorial/README.md": TUTORIAL,
