@@ -103,7 +103,7 @@ def recovery(name: str, path: str) -> dict[str, Any]:
 
 
 def summary(found: dict[tuple[str, Stream], Verdict]) -> list[dict[str, Any]]:
-    """Count by optimizer and kind; failures are named once for each reason, with an example."""
+    """Count by optimizer, kind and path; a failure's reason is named once, with an example."""
     rows = []
     for name in optimizers():
         for kind in KINDS:
@@ -138,6 +138,9 @@ def summary(found: dict[tuple[str, Stream], Verdict]) -> list[dict[str, Any]]:
                         any("not finite" not in r for r in v.failures.values())
                         for v in these.values()
                     ),
+                    "failures by path": {
+                        path: sum(path in v.failures for v in these.values()) for path in PATHS
+                    },
                     "paths apart": len(apart),
                     "largest disagreement": float(f"{worst:.2g}"),
                     "failures": {r: {"count": reasons[r], "first": failed[r][0]} for r in reasons},

@@ -255,7 +255,7 @@ def _denormal(draw: Draw, s: Stream) -> Iterator[Tensor | None]:
 
 KINDS: dict[str, Kind] = {
     "noise": Kind(_noise),
-    "zeros": Kind(_zeros, scaled=False),
+    "zeros": Kind(_zeros, scaled=False, steps=SILENCE),
     "zeros, then noise": Kind(_zeros_then_noise, steps=SILENCE + AFTER_SILENCE),
     "noise, then zeros": Kind(_noise_then_zeros, steps=AFTER_SILENCE + SILENCE),
     "spike of 1e6": Kind(_spike(1e6)),
@@ -277,7 +277,16 @@ KINDS: dict[str, Kind] = {
     "elements from 1e-30 to 1e30": Kind(_mixed_elements, scaled=False),
     "denormal": Kind(_denormal, scaled=False),
 }
-OF_LARGE = ("noise", "spike of 1e28", "rank one", "still rows", "elements from 1e-30 to 1e30")
+OF_LARGE = (
+    "noise",
+    "zeros",
+    "spike of 1e28",
+    "rank one",
+    "still rows",
+    "alternating signs",
+    "1e-30 and 1e30 in turn",
+    "elements from 1e-30 to 1e30",
+)
 
 
 def streams() -> list[Stream]:
@@ -407,7 +416,7 @@ def bases_follow_rounding(name: str) -> bool:
     Two paths then choose different ones, and both are right.
 
     >>> [name for name in metrics.names() if bases_follow_rounding(name)]
-    ['kronecker']
+    ['kronecker', 'kronecker-spectral']
     """
     return name in metrics.names() and bool(
         metrics.find(name).optional_state_keys & eigenbases.KEYS
