@@ -174,8 +174,14 @@ class MethodOnTask:
             threads=self.plan.threads,
             device=self.plan.device,
             warmup=self.plan.warmup,
-            evaluate_every=evaluate_every(self.budget) if self.plan.protocol == "speed" else 0,
+            evaluate_every=self._evaluate_every(is_trial=not test),
         )
+
+    def _evaluate_every(self, *, is_trial: bool) -> int:
+        if not self.by_last_score:
+            return 0
+        # Trials are judged by their last score alone; reading more would cost as much as training.
+        return self.steps if is_trial else evaluate_every(self.budget)
 
     def _previous_stage_error(self, seed: int) -> str:
         """Why the stage before left no weights to start from; empty if it did."""
