@@ -72,12 +72,12 @@ def test_mlp(metric: str) -> None:
         "0.bias": ("diagonal", 0.0),
         "1.weight": ("diagonal", 0.0),
         "1.bias": ("diagonal", 0.0),
-        "3.weight": ("diagonal", 0.1),
+        "3.weight": ("spectral" if metric == "spectral" else "diagonal", 0.1),
         "3.bias": ("diagonal", 0.0),
     }
 
 
-def test_cnn_kernels_are_matrices_and_its_head_is_diagonal() -> None:
+def test_cnn_kernels_are_matrices_and_so_is_its_head() -> None:
     assert by_name(cnn(), weight_decay=0.1) == {
         "0.weight": ("spectral", 0.1),
         "0.bias": ("diagonal", 0.0),
@@ -85,16 +85,18 @@ def test_cnn_kernels_are_matrices_and_its_head_is_diagonal() -> None:
         "1.bias": ("diagonal", 0.0),
         "3.weight": ("spectral", 0.1),
         "3.bias": ("diagonal", 0.0),
-        "5.weight": ("diagonal", 0.1),
+        "5.weight": ("spectral", 0.1),
         "5.bias": ("diagonal", 0.0),
     }
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_transformer_embedding_and_head_are_diagonal_and_its_matrices_spectral(tied: bool) -> None:
+def test_transformer_embedding_is_diagonal_tied_or_not_and_its_matrices_spectral(
+    tied: bool,
+) -> None:
     found = by_name(Language(tied), weight_decay=0.1)
     assert found["embedding.weight"] == ("diagonal", 0.1)
-    assert found.get("head.weight", ("diagonal", 0.1)) == ("diagonal", 0.1)
+    assert found.get("head.weight", ("spectral", 0.1)) == ("spectral", 0.1)
     assert ("head.weight" in found) == (not tied)
     for layer in (0, 1):
         for matrix in ("self_attn.in_proj", "self_attn.out_proj.", "linear1.", "linear2."):
