@@ -309,12 +309,14 @@ def step_time(variant: Variant) -> float:
     return statistics.median(ratios[1:])
 
 
-def markdown(rows: Sequence[dict[str, object]], names: Sequence[str], seeds: int) -> str:
+def markdown(
+    rows: Sequence[dict[str, object]], names: Sequence[str], seeds: int, command: str
+) -> str:
     count = "one seed" if seeds == 1 else f"{seeds} seeds"
     lines = [
         "# What each part of BADM is worth",
         "",
-        f"Made by `python benchmarks/ablation.py --seeds {seeds}`. A gain of 1.10 is worth 10 % "
+        f"Made by `{command}`. A gain of 1.10 is worth 10 % "
         f"more steps. {len(names)} tasks, {count}, one learning rate for all ideas (1e-2 where the "
         "idea is not another one). Leave-one-out: the smallest and largest gain with one task left "
         "out. The CPU time of a step and the bytes of state are those of the prototype, relative "
@@ -374,7 +376,9 @@ def main() -> None:
     }
     plain = json.dumps(content, indent=1, ensure_ascii=False).replace("NaN", "null")
     arguments.output.write_text(plain + "\n")
-    text = markdown(rows, names, seeds)
+    only = f" --only {' '.join(arguments.only)}" if arguments.only else ""
+    command = f"python benchmarks/ablation.py --seeds {seeds}{only}"
+    text = markdown(rows, names, seeds, command)
     arguments.output.with_suffix(".md").write_text(text)
     print(text)
 

@@ -1,8 +1,8 @@
 """An optimizer of interchangeable parts, to measure what each of BADM's is worth (ablation.py).
 
 One statement per equation, one matrix after the other: readable and slow. The base variant is BADM
-at its defaults. In the kronecker metrics, sides above ``longest`` keep the identity here and are
-split into blocks in the library.
+at its defaults, but for the output layer, which is diagonal in it. In the kronecker metrics, sides
+above ``longest`` keep the identity here and are split into blocks in the library.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ class Prototype(torch.optim.Optimizer):
 
     def __init__(self, module: nn.Module, variant: Variant) -> None:
         self.variant = variant
-        metric = "kronecker" if variant.metric != "spectral" else "spectral"
-        wanted = badm.parameter_groups(module, metric=metric)
-        matrices = {id(p) for group in wanted if group["metric"] == metric for p in group["params"]}
+        # In this metric's groups the output layer is no matrix.
+        wanted = badm.parameter_groups(module, metric="kronecker")
+        hidden = [group for group in wanted if group["metric"] == "kronecker"]
+        matrices = {id(p) for group in hidden for p in group["params"]}
         if variant.output_layer:
             embeddings = {id(m.weight) for m in module.modules() if isinstance(m, nn.Embedding)}
             matrices = {id(p) for p in module.parameters() if p.ndim >= 2} - embeddings
