@@ -35,7 +35,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 docs: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -c docs . build/docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -E -W --keep-going -c docs . build/docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_pages.py tests/test_docs.py
 	@echo "written: build/docs/index.html"
 
