@@ -26,7 +26,7 @@ _OPTIONS_ADDED_LATER = {"foreach": None, "fused": None, "differentiable": False,
 class BADM(Optimizer):
     """Train with batch ADMM; replaces Adam or SGD in a training script.
 
-    With the memory ``β``, the step ``lr = 1/σ`` and a metric ``Q``:
+    With the memory ``β``, the step ``lr = 1/σ`` and a metric ``Q``::
 
         m⁺ = m + (1 − β)(g − m)
         w⁺ = w − lr·Q⁻¹(2m⁺ − m)

@@ -343,6 +343,7 @@ def test_names() -> None:
             "psgd-kron",
             "schedule-free",
             "lion",
+            "adabelief",
             "adan",
             "ademamix",
             "mars",
@@ -419,6 +420,14 @@ STATED: dict[str, dict[str, Any]] = {
         "weight_decay": 0.01,
     },
     "prodigy": {"lr": 1.0, "betas": (0.9, 0.999), "d0": 1e-6, "d_coef": 1.0, "beta3": None},
+    "adabelief": {
+        "lr": 1e-3,
+        "betas": (0.9, 0.999),
+        "eps": 1e-16,
+        "weight_decay": 0.0,
+        "weight_decouple": True,
+        "rectify": True,
+    },
     "adan": {"lr": 1e-3, "betas": (0.98, 0.92, 0.99), "eps": 1e-8, "weight_decay": 0.02},
 }
 
