@@ -51,9 +51,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     real = kernel.diagonal
 
-    def counted(w, *rest):
-        counts.append(len(w))
-        return real(w, *rest)
+    def counted(block, *rest):
+        counts.append(len(block.params))
+        return real(block, *rest)
 
     monkeypatch.setattr(kernel, "diagonal", counted)
     return counts

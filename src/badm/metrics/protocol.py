@@ -155,6 +155,10 @@ class Metric(ABC):
         """Create the state beside the dual of a parameter, the ``index``-th of its group."""
         return {}
 
+    def limit(self, g: Tensor) -> Tensor:
+        """Return the gradient as the metric uses it: limited, if its square could overflow."""
+        return g
+
     @abstractmethod
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
         """Return ``Q⁻¹(2m⁺ − m)`` for one parameter and update its state. The oracle."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 
 import torch
@@ -19,42 +20,52 @@ PLAIN_TYPES = {torch.nn.Parameter, Tensor}
 _dtype_of = attrgetter("dtype")
 
 
-def by_layout(params: Parameters, *buffers: str) -> tuple[list[Parameters], Parameters]:
+@dataclass(frozen=True)
+class Block:
+    """Parameters that a kernel can read, with gradients and buffers of the same sizes."""
+
+    params: Parameters
+    dtype: torch.dtype
+    sizes: list[int]
+
+
+def by_layout(params: Parameters, *buffers: str) -> tuple[list[Block], Parameters]:
     """Return the parameters that a kernel can read, by dtype, and the rest.
 
     One that it cannot read, such as a weight in channels-last order, does not exclude the others.
     """
-    if _is_readable(params, *buffers):
-        return [params], params.select([])
+    if block := _block(params, *buffers):
+        return [block], params.select([])
     parts: dict[torch.dtype, list[int]] = defaultdict(list)
     rest: list[int] = []
     for i, w in enumerate(params.w):
-        (parts[w.dtype] if _is_readable(params.select([i]), *buffers) else rest).append(i)
-    return [params.select(indices) for indices in parts.values()], params.select(rest)
+        (parts[w.dtype] if _block(params.select([i]), *buffers) else rest).append(i)
+    blocks = [_block(params.select(indices), *buffers) for indices in parts.values()]
+    return [block for block in blocks if block], params.select(rest)
 
 
-def _is_readable(params: Parameters, *buffers: str) -> bool:
-    """Return whether parameters, gradients and buffers have one dtype and plain memory.
+def _block(params: Parameters, *buffers: str) -> Block | None:
+    """Return the parameters as a block, if all have one dtype and plain memory.
 
     With the negative bit set, a tensor is the negation of its memory. Different sizes raise an
     error. Uses ``map``, since two thousand tiny tensors may be checked at every step.
     """
     tensors = params.w + params.g
-    sizes = list(map(Tensor.numel, tensors))
     for key in buffers:
-        column = params.buffers(key)
-        tensors += column
-        sizes += map(Tensor.numel, column)
-    if sizes != sizes[: len(params)] * (2 + len(buffers)):
+        tensors += params.buffers(key)
+    sizes = list(map(Tensor.numel, tensors))
+    of_parameters = sizes[: len(params)]
+    if sizes != of_parameters * (2 + len(buffers)):
         raise RuntimeError(size_mismatch(params, ("grad", *buffers)))
     dtypes = set(map(_dtype_of, tensors))
-    return (
+    readable = (
         len(dtypes) == 1
         and dtypes <= DTYPES
         and all(map(Tensor.is_contiguous, tensors))
         and set(map(type, tensors)) <= PLAIN_TYPES
         and not any(map(Tensor.is_neg, params.w + params.g))
     )
+    return Block(params, *dtypes, of_parameters) if readable else None
 
 
 def size_mismatch(params: Parameters, names: Sequence[str]) -> str:
