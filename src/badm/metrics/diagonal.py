@@ -50,7 +50,7 @@ class Diagonal(Metric):
 
     def limit(self, g: Tensor) -> Tensor:
         largest = largest_gradient(g.dtype)
-        return g.clamp(-largest, largest)
+        return g.clamp(-largest, largest) + 0 * g  # NaN where g is infinite: that is not hidden
 
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
         g = self.limit(g)
@@ -91,6 +91,7 @@ def _foreach_limit(g: list[Tensor]) -> list[Tensor]:
     largest = [largest_gradient(x.dtype) for x in g]
     limited = list(torch._foreach_clamp_max(g, largest))
     torch._foreach_clamp_min_(limited, [-x for x in largest])
+    torch._foreach_add_(limited, g, alpha=0)  # NaN where g is infinite
     return limited
 
 

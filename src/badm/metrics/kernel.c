@@ -133,12 +133,13 @@ static void run(job *a, int64_t total, int threads, team parallel) {
         w[i] = keep * w[i] - lr * (next + d);                                                      \
     }
 
-/* Larger gradients count as the limit, so that their squares are finite. NaN stays NaN. */
+/* Larger gradients count as the limit, so that their squares are finite. Infinity and NaN, for which
+ * 0 * given is NaN, are not hidden. */
 #define DIAGONAL(T, SQRT)                                                                          \
     {                                                                                              \
         const T given = sign * g[i];                                                               \
         const T upper = limit < given ? limit : given;                                             \
-        const T gradient = -limit > upper ? -limit : upper;                                        \
+        const T gradient = (-limit > upper ? -limit : upper) + 0 * given;                          \
         DUAL_STEP(T, gradient)                                                                     \
         const T moment = beta2 * v[i] + rest * gradient * gradient;                                \
         v[i] = moment;                                                                             \

@@ -10,7 +10,7 @@ import functools
 import importlib.util
 import os
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -50,38 +50,35 @@ def available() -> bool:
 # Raw addresses mean nothing to a tracer.
 @not_compiled
 def euclidean(block: Block, s: Settings) -> None:
-    """Take one step on contiguous CPU tensors of one dtype, float32 or float64."""
+    """Take one step on CPU tensors; the block has their duals."""
     _call(_EUCLIDEAN, block, s)
 
 
 @not_compiled
 def diagonal(block: Block, s: Settings) -> None:
-    """Do the same in the diagonal metric; step counts have the dtype of the parameters."""
+    """Do the same in the diagonal metric; the block has duals and second moments."""
     steps = block.params.buffers("step")
     if any(step.dtype != block.dtype for step in steps):
         raise RuntimeError(f"the fused step needs step counts of dtype {block.dtype}")
+    counts = array("q", map(Tensor.data_ptr, steps))
     failed = _call(
-        _DIAGONAL,
-        block,
-        s,
-        _addresses(block.params.buffers("second_moment")),
-        _addresses(steps),
-        s.second_memory,
-        s.eps,
+        _DIAGONAL, block, s, block.column(2), counts.buffer_info()[0], s.second_memory, s.eps
     )
     if failed:
         raise MemoryError("out of memory in the fused step of the diagonal metric")
 
 
-def _call(name: str, block: Block, s: Settings, *more: array[int] | float) -> Any:
+def _call(name: str, block: Block, s: Settings, *more: float) -> Any:
     """Call a kernel with what all of them take, and ``more``."""
     lr = float(s.lr)
-    params = block.params
     sizes = array("q", block.sizes)
-    columns = (sizes, *map(_addresses, (params.w, params.g, params.buffers("dual"))))
+    gradients = array("q", map(Tensor.data_ptr, block.params.g))
     failed = _function(name, block.dtype)(
-        len(params),
-        *(column.buffer_info()[0] for column in columns),
+        len(sizes),
+        sizes.buffer_info()[0],
+        block.column(0),
+        gradients.buffer_info()[0],
+        block.column(1),
         lr,
         1 - s.beta,
         1 - lr * s.weight_decay,
@@ -89,15 +86,11 @@ def _call(name: str, block: Block, s: Settings, *more: array[int] | float) -> An
         torch.get_num_threads(),
         # A forked process has none of torch's threads, and OpenMP would wait for them forever.
         _team() if os.getpid() == _PROCESS else None,
-        *(x.buffer_info()[0] if isinstance(x, array) else x for x in more),
+        *more,
     )
     # Tell autograd that the parameters changed.
-    torch.autograd.graph.increment_version(params.w)
+    torch.autograd.graph.increment_version(block.params.w)
     return failed
-
-
-def _addresses(tensors: Iterable[Tensor]) -> array[int]:
-    return array("q", map(Tensor.data_ptr, tensors))
 
 
 def _function(name: str, dtype: torch.dtype) -> Callable[..., Any]:

@@ -147,6 +147,11 @@ class Metric(ABC):
         """Return whether the metric can be used for a parameter."""
         return True
 
+    @property
+    def applies_to_all(self) -> bool:
+        """Whether no parameter need be asked."""
+        return type(self).applies_to is Metric.applies_to
+
     def buffer_shape(self, p: Tensor) -> tuple[int, ...]:
         """Return the shape of a parameter's dual and second moment."""
         return tuple(p.shape)
