@@ -6,6 +6,9 @@ multiplied by 1e6 or 1e12, and the steps are counted until the loss is back wher
 
     python benchmarks/adversarial_streams.py -o results/adversarial_streams.json
     python benchmarks/adversarial_streams.py --every 20
+
+Half an hour of one core. With ``-o`` the same command resumes an interrupted run: what is done is
+in a file beside the output, named ``.partial.jsonl``. Delete it when the code has changed.
 """
 
 from __future__ import annotations
@@ -15,11 +18,14 @@ import json
 import statistics
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from gradient_streams import (
+    ALGORITHM1,
     KINDS,
     PATHS,
     TOLERANCE,
@@ -45,6 +51,32 @@ FACTORS = (1e6, 1e12)
 RECOVERY_SEEDS = (0, 1, 2)
 # Back is where the mean loss of a window is at most this many times that of the undisturbed run.
 BACK = 1.5
+
+
+class Finished:
+    """Results by name, each written to a file as a line once it is there."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        lines = file.read_text("utf-8").splitlines(keepends=True) if file and file.exists() else []
+        complete = [line for line in lines if line.endswith("\n")]  # a kill may cut the last one
+        self.results: dict[str, Any] = dict(map(json.loads, complete))
+        if file:
+            file.write_text("".join(complete), "utf-8")
+
+    def get(self, name: str, compute: Callable[[], Any]) -> Any:
+        """Return the result of that name; compute it unless it is there."""
+        if name not in self.results:
+            began = time.process_time()
+            result = compute() | {"seconds": time.process_time() - began}
+            self.results[name] = result
+            if self.file:
+                with self.file.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps([name, result]) + "\n")
+        return {key: value for key, value in self.results[name].items() if key != "seconds"}
+
+    def seconds(self) -> float:
+        return sum(result["seconds"] for result in self.results.values())
 
 
 def quadratic_losses(make: Make, seed: int, factor: float = 1.0) -> list[float]:
@@ -139,7 +171,8 @@ def summary(found: dict[tuple[str, Stream], Verdict]) -> list[dict[str, Any]]:
                         for v in these.values()
                     ),
                     "failures by path": {
-                        path: sum(path in v.failures for v in these.values()) for path in PATHS
+                        path: sum(path in v.failures for v in these.values())
+                        for path in (*PATHS, ALGORITHM1)
                     },
                     "paths apart": len(apart),
                     "largest disagreement": float(f"{worst:.2g}"),
@@ -184,18 +217,27 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    began = time.process_time()
+    finished = Finished(options.output and options.output.with_suffix(".partial.jsonl"))
     table_of_streams = streams()[:: options.every]
     found = {
-        (name, stream): check_stream(stream, make_for)
+        (name, stream): Verdict(
+            **finished.get(f"{name}: {stream}", lambda s=stream, n=name: asdict(check_stream(s, n)))
+        )
         for stream in table_of_streams
-        for name, make_for in optimizers().items()
+        for name in optimizers()
+    }
+    recoveries = {
+        name: {
+            path: finished.get(f"{name}: {path}", lambda n=name, p=path: recovery(n, p))
+            for path in PATHS
+        }
+        for name in optimizers()
     }
     report: dict[str, Any] = {
         "environment": environment(),
         "settings": {
             "streams": len(table_of_streams),
-            "paths": list(PATHS),
+            "paths": [*PATHS, ALGORITHM1],
             "tolerance": {str(dtype): value for dtype, value in TOLERANCE.items()},
             "no tolerance for": [n for n in optimizers() if bases_follow_rounding(n)],
             "quadratic": {
@@ -211,12 +253,13 @@ def main() -> None:
             },
         },
         "rows": summary(found),
-        "recovery": {name: {path: recovery(name, path) for path in PATHS} for name in optimizers()},
+        "recovery": recoveries,
+        "seconds of CPU time": round(finished.seconds()),
     }
-    report["seconds of CPU time"] = round(time.process_time() - began)
     print(table(report))
     if options.output:
         options.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        finished.file.unlink()
 
 
 if __name__ == "__main__":

@@ -13,15 +13,17 @@ import math
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from badm import BADM, metrics
+from badm import BADM, metrics, penalties
 from badm.metrics import eigenbases
+from badm.paper.algorithm1 import Algorithm1
 
 Shape = tuple[int, ...]
-Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+Make = Callable[[list[nn.Parameter]], "Steps"]
 
 PATHS: dict[str, dict[str, bool]] = {
     "loop": {"foreach": False},
@@ -29,6 +31,11 @@ PATHS: dict[str, dict[str, bool]] = {
     "fused": {"fused": True},
 }
 ORACLE = "loop"
+
+# BADM's alone, in the precisions of its linear algebra. It takes w_s − w from rounded points, so
+# that its duals differ where steps are small beside the weights: it is not compared with the loop.
+ALGORITHM1 = "algorithm 1"
+ALGORITHM1_DTYPES = (torch.float32, torch.float64)
 
 STEPS = 60
 AFTER_SILENCE = 30  # steps that follow hundreds without a gradient, or precede them
@@ -45,7 +52,7 @@ SHAPES: tuple[Shape, ...] = (
     (33, 1),
     (12, 12),
     (6, 20),
-    (600, 3),
+    (400, 3),
     (5, 4, 3, 3),
     (0, 5),
 )
@@ -60,7 +67,7 @@ SCALES: dict[torch.dtype, tuple[float, ...]] = {
 # Where the kind itself sets the scale, seeds vary instead.
 SEEDS = 2
 
-# Above this a square overflows, and with it the second moment of Adam and of the diagonal metric.
+# Above this a square overflows, and with it the second moment of Adam.
 OVERFLOW = {
     torch.float32: torch.finfo(torch.float32).max ** 0.5,
     torch.bfloat16: torch.finfo(torch.bfloat16).max ** 0.5,
@@ -104,6 +111,11 @@ class Stream:
         largest = torch.finfo(self.dtype).max / 2
         for _, g in zip(range(self.steps), of_kind, strict=False):
             yield None if g is None else g.clamp(-largest, largest).to(self.dtype)
+
+    def paths(self, name: str) -> tuple[str, ...]:
+        """Return the paths on which an optimizer can take the stream."""
+        has_algorithm1 = name in metrics.names() and self.dtype in ALGORITHM1_DTYPES
+        return (*PATHS, ALGORITHM1) if has_algorithm1 else tuple(PATHS)
 
 
 Draw = Callable[[], Tensor]
@@ -312,10 +324,46 @@ def _of_kind(name: str, kind: Kind, shape: Shape) -> Iterator[Stream]:
             yield from (Stream(name, shape, dtype, 1.0, seed) for seed in range(SEEDS))
 
 
+class Steps(Protocol):
+    """What is driven through a stream: an optimizer, or what looks like one."""
+
+    state: Any
+
+    def step(self) -> Any: ...
+
+
+class Algorithm1Steps:
+    """Algorithm 1 of the paper with two sub-batches, both with the gradient of the stream."""
+
+    def __init__(self, params: list[nn.Parameter], metric: str) -> None:
+        self.params = params
+        rho, sigma = penalties(BADM(params, metric=metric).param_groups[0])  # of the defaults
+        # One each: a parameter without a gradient keeps its points.
+        self.each = [Algorithm1([p.detach()], 2, rho, sigma, metric=metric) for p in params]
+
+    def step(self) -> None:
+        for p, algorithm in zip(self.params, self.each, strict=True):
+            if p.grad is not None:
+                algorithm.step([[p.grad], [p.grad]])
+
+    @property
+    def state(self) -> dict[nn.Parameter, dict[str, Tensor]]:
+        return {
+            p: {
+                "local point": torch.stack([row[0] for row in algorithm.locals]),
+                "dual": torch.stack([row[0] for row in algorithm.duals]),
+                **algorithm._states[0],
+            }
+            for p, algorithm in zip(self.params, self.each, strict=True)
+        }
+
+
 def optimizers() -> dict[str, Callable[[str], Make]]:
     """Return every metric of BADM, and Adam for comparison; each makes an optimizer of a path."""
 
     def badm(metric: str, path: str) -> Make:
+        if path == ALGORITHM1:
+            return lambda params: Algorithm1Steps(params, metric)
         return lambda params: BADM(params, metric=metric, **PATHS[path])
 
     def adam(path: str) -> Make:
@@ -352,6 +400,12 @@ def _ordinary(shape: Shape, dtype: torch.dtype, steps: int) -> tuple[Tensor, ...
     )
 
 
+@functools.lru_cache(maxsize=1)
+def _gradients(stream: Stream) -> tuple[Tensor | None, ...]:
+    """Draw them once for all optimizers and paths."""
+    return tuple(stream.gradients())
+
+
 def drive(stream: Stream, make: Make) -> Outcome:
     """Step through the stream. An exception or a weight that is not finite ends it.
 
@@ -365,7 +419,7 @@ def drive(stream: Stream, make: Make) -> Outcome:
     failure, largest = "", 0.0
     try:
         optimizer = make(params)
-        for t, g in enumerate(stream.gradients()):
+        for t, g in enumerate(_gradients(stream)):
             params[0].grad = g
             largest = max(largest, 0.0 if g is None else _largest(g))
             for p in params[1:]:
@@ -384,12 +438,13 @@ def drive(stream: Stream, make: Make) -> Outcome:
     return Outcome(failure, largest, weights, tuple(travelled))
 
 
-def not_finite(params: list[nn.Parameter], optimizer: torch.optim.Optimizer) -> str:
+def not_finite(params: list[nn.Parameter], optimizer: Steps) -> str:
     """Say which tensor is not finite, or return an empty string."""
+    state = optimizer.state
     for p, owner in zip(params, ("", "neighbour's "), strict=False):
         if not p.isfinite().all():
             return f"{owner}weights not finite"
-        for key, value in optimizer.state[p].items():
+        for key, value in state[p].items():
             if isinstance(value, Tensor) and not value.isfinite().all():
                 return f"{owner}{key} not finite"
     return ""
@@ -429,7 +484,7 @@ class Verdict:
 
     Attributes:
         failures: Paths that failed, each with the reason.
-        overflow: Whether the square of the largest gradient overflows.
+        overflow: Whether the square of the largest gradient would overflow.
         disagreement: By path, the disagreement with the loop, where both reached the end.
     """
 
@@ -438,9 +493,10 @@ class Verdict:
     disagreement: dict[str, float]
 
 
-def check_stream(stream: Stream, make_for: Callable[[str], Make]) -> Verdict:
-    """Drive one stream on all paths."""
-    outcomes = {path: drive(stream, make_for(path)) for path in PATHS}
+def check_stream(stream: Stream, name: str) -> Verdict:
+    """Drive one stream on all paths of an optimizer."""
+    make_for = optimizers()[name]
+    outcomes = {path: drive(stream, make_for(path)) for path in stream.paths(name)}
     oracle = outcomes[ORACLE]
     return Verdict(
         {path: o.failure for path, o in outcomes.items() if o.failure},
@@ -448,6 +504,6 @@ def check_stream(stream: Stream, make_for: Callable[[str], Make]) -> Verdict:
         {
             path: disagreement(stream, o, oracle)
             for path, o in outcomes.items()
-            if path != ORACLE and o.weights and oracle.weights
+            if path not in (ORACLE, ALGORITHM1) and o.weights and oracle.weights
         },
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, cast, overload
 
 import torch
@@ -18,6 +19,8 @@ from badm.metrics.protocol import State, Step, state_dtype
 from badm.metrics.raw_memory import PLAIN_TYPES
 
 __all__ = ["BADM", "penalties"]
+
+_is_sparse = attrgetter("is_sparse")
 
 # Defaults for groups of a checkpoint that was saved before these options existed.
 _OPTIONS_ADDED_LATER = {"foreach": None, "fused": None, "differentiable": False, "maximize": False}
@@ -211,6 +214,8 @@ class BADM(Optimizer):
         looks like one.
         """
         real, pairs, sharded = (Parameters([], [], []) for _ in range(3))
+        if plain := self._collect_plain(group["params"]):
+            return plain, pairs, sharded
         for index, p in enumerate(group["params"]):
             g = p.grad
             if g is None:
@@ -232,6 +237,19 @@ class BADM(Optimizer):
             kind.g.append(g)
             kind.states.append(state)
         return real, pairs, sharded
+
+    def _collect_plain(self, params: list[Tensor]) -> Parameters | None:
+        """Return all parameters at once, if none needs a closer look.
+
+        Uses ``map``, since two thousand tiny tensors may be collected at every step.
+        """
+        g = [p.grad for p in params]
+        if not set(map(type, params + g)) <= PLAIN_TYPES:
+            return None  # a gradient that is None, a DTensor
+        states = [self.state[p] for p in params]
+        if not all(states) or any(map(_is_sparse, g)) or any(map(Tensor.is_complex, params)):
+            return None
+        return Parameters(list(params), g, states)
 
     def state_dict(self) -> dict[str, Any]:
         for group in self.param_groups:

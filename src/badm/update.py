@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from operator import attrgetter
 
 import torch
 
-from badm.metrics import Metric, Parameters, Settings, metric_for
+from badm.metrics import Metric, Parameters, Settings, find, metric_for
 from badm.metrics.arithmetic import decay, in_dtype_of
 from badm.metrics.protocol import Step
+
+_is_cpu = attrgetter("is_cpu")
 
 
 def loop(params: Parameters, s: Settings) -> None:
@@ -58,6 +61,10 @@ def sharded(params: Parameters, s: Settings, step: Step) -> None:
 
 def _by_metric(params: Parameters, name: str) -> Iterator[tuple[Metric, Parameters]]:
     """Group parameters by metric and device."""
+    metric = find(name)
+    if metric.applies_to_all and all(map(_is_cpu, params.w)):
+        yield metric, params
+        return
     parts: dict[tuple[Metric, torch.device | str], list[int]] = defaultdict(list)
     for i, w in enumerate(params.w):
         # is_cpu is faster than device.

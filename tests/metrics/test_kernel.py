@@ -1,17 +1,17 @@
-"""The C kernel of the diagonal metric: built, right, and done without where it is missing."""
+"""The C kernels of two metrics: built, right, and done without where they are missing."""
 
 from __future__ import annotations
 
 import ctypes
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from badm import BADM
+from badm import BADM, metrics
 from badm.metrics import kernel
 from tests.helpers.support import (
     SHAPES,
@@ -25,6 +25,10 @@ from tests.helpers.support import (
 
 LARGE = ((400, 500), (7,), (333, 3), (), (100_003,))  # more than two threads' worth of elements
 OPTIONS = {"metric": "diagonal", "lr": 0.01, "weight_decay": 0.1}
+EUCLIDEAN = {**OPTIONS, "metric": "euclidean"}
+PATHS = ({"foreach": False}, {"foreach": True}, {"fused": True})
+
+both_metrics = pytest.mark.parametrize("options", [EUCLIDEAN, OPTIONS], ids=lambda o: o["metric"])
 
 
 def given(step: int, params: Sequence[Tensor]) -> list[Tensor]:
@@ -49,13 +53,13 @@ def torch_threads() -> Iterator[None]:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many tensors each call of the kernel was given."""
     counts: list[int] = []
-    real = kernel.diagonal
+    real = kernel._call
 
-    def counted(w, *rest):
-        counts.append(len(w))
-        return real(w, *rest)
+    def counted(name, block, *rest):
+        counts.append(len(block.params))
+        return real(name, block, *rest)
 
-    monkeypatch.setattr(kernel, "diagonal", counted)
+    monkeypatch.setattr(kernel, "_call", counted)
     return counts
 
 
@@ -63,14 +67,16 @@ def test_the_kernel_is_built_here() -> None:
     assert kernel.available()
 
 
-def test_fused_steps_use_the_kernel(calls: list[int]) -> None:
-    trajectory(steps=2, fused=True, **OPTIONS)
+@both_metrics
+def test_fused_steps_use_the_kernel(options: dict[str, Any], calls: list[int]) -> None:
+    trajectory(steps=2, fused=True, **options)
     assert calls == [len(SHAPES)] * 2
 
 
-def test_other_paths_do_not_use_the_kernel(calls: list[int]) -> None:
-    trajectory(steps=2, foreach=True, **OPTIONS)
-    trajectory(steps=2, foreach=False, **OPTIONS)
+@both_metrics
+def test_other_paths_do_not_use_the_kernel(options: dict[str, Any], calls: list[int]) -> None:
+    trajectory(steps=2, foreach=True, **options)
+    trajectory(steps=2, foreach=False, **options)
     assert calls == []
 
 
@@ -79,36 +85,98 @@ def test_half_precision_does_not_use_the_kernel(calls: list[int]) -> None:
     assert sum(calls) == 0
 
 
-def test_tensors_the_kernel_cannot_read_are_left_to_foreach(calls: list[int]) -> None:
+@both_metrics
+def test_tensors_the_kernel_cannot_read_are_left_to_foreach(
+    options: dict[str, Any], calls: list[int]
+) -> None:
     """Non-contiguous ones beside contiguous ones, in one group."""
 
     def run(**flags: bool) -> list[Tensor]:
         plain, turned = parameters(((4, 6), (4, 6)))
         params = [plain, turned.detach().T.requires_grad_()]
-        return drive(BADM(params, **OPTIONS, **flags), params, 10)
+        return drive(BADM(params, **options, **flags), params, 10)
 
     assert_near(run(fused=True), run(foreach=False), 1e-13)
     assert calls == [1] * 10
 
 
-def test_without_the_kernel_fused_is_foreach(without_kernel: None) -> None:
+@both_metrics
+def test_a_parameter_transposed_between_steps_is_not_mistaken(options: dict[str, Any]) -> None:
+    """Its memory has the same address and size, and another order."""
+
+    def run(**flags: bool) -> list[Tensor]:
+        (w,) = parameters(((4, 4),))
+        optimizer = BADM([w], **options, **flags)
+        drive(optimizer, [w], 2, given)
+        w.data = w.data.T
+        return drive(optimizer, [w], 2, given)
+
+    assert_near(run(fused=True), run(foreach=False), 1e-13)
+
+
+@both_metrics
+def test_without_the_kernel_fused_is_foreach(options: dict[str, Any], without_kernel: None) -> None:
     assert not kernel.available()
-    fused = trajectory(fused=True, **OPTIONS)
-    assert_identical(fused, trajectory(foreach=True, **OPTIONS))
+    fused = trajectory(fused=True, **options)
+    assert_identical(fused, trajectory(foreach=True, **options))
+
+
+def test_a_dual_that_was_scaled_for_the_kernel_of_torch_is_unscaled() -> None:
+    """As in an optimizer that was pickled by an older version."""
+    params, twins = parameters(((3, 4),)), parameters(((3, 4),))
+    optimizer, twin = (BADM(w, fused=True, **EUCLIDEAN) for w in (params, twins))
+    for each, w in ((optimizer, params), (twin, twins)):
+        drive(each, w, 3, given)
+    state = optimizer.state[params[0]]
+    state["dual"].mul_(5.0)
+    state["dual_scale"] = 5.0
+    assert_near(drive(optimizer, params, 3, given), drive(twin, twins, 3, given), 1e-13)
+    assert set(state) == {"dual"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_gradients_whose_squares_overflow_are_limited_on_every_path(dtype: torch.dtype) -> None:
+    """The second moment stays finite, and the step has the size of one after any other spike."""
+    large = 1e200 if dtype == torch.float64 else 1e30
+
+    def spike(size: float) -> Callable[[int, Sequence[Tensor]], list[Tensor]]:
+        return lambda step, params: [(size if step == 3 else 1) * g for g in given(step, params)]
+
+    ends = []
+    for flags in PATHS:
+        params = parameters(((3, 50),), dtype=dtype)
+        optimizer = BADM(params, **OPTIONS, **flags)
+        ends.append(drive(optimizer, params, 6, spike(large)))
+        assert optimizer.state[params[0]]["second_moment"].isfinite().all()
+    ordinary = trajectory(((3, 50),), 6, dtype, spike(1e8), foreach=False, **OPTIONS)
+    close = 1e-2 if dtype == torch.bfloat16 else 1e-4
+    for end in (ends[1], ends[2], ordinary):
+        assert_near(end, ends[0], close)
+
+
+def test_gradients_whose_squares_are_finite_are_used_bit_for_bit() -> None:
+    exponents = torch.arange(-149.0, 63.0, 0.25)
+    g = torch.cat([2.0**exponents, -(2.0**exponents), torch.tensor([0.0, -0.0])])
+    limited = metrics.find("diagonal").limit(g)
+    assert torch.equal(limited.view(torch.int32), g.view(torch.int32))
 
 
 @pytest.mark.parametrize("maximize", [False, True])
 @pytest.mark.parametrize("beta2", [0.0, 0.5, 0.999])
 @pytest.mark.parametrize("beta", [0.0, 0.5, 0.95])
-def test_double_precision_agrees_with_the_loop(beta: float, beta2: float, maximize: bool) -> None:
-    options = {**OPTIONS, "beta": beta, "beta2": beta2, "maximize": maximize}
+@both_metrics
+def test_double_precision_agrees_with_the_loop(
+    options: dict[str, Any], beta: float, beta2: float, maximize: bool
+) -> None:
+    options = {**options, "beta": beta, "beta2": beta2, "maximize": maximize}
     loop = trajectory(steps=100, gradients=given, foreach=False, **options)
     assert_near(trajectory(steps=100, gradients=given, fused=True, **options), loop, 1e-13)
 
 
-def test_single_precision_agrees_with_the_loop_within_rounding() -> None:
+@both_metrics
+def test_single_precision_agrees_with_the_loop_within_rounding(options: dict[str, Any]) -> None:
     loop, fused = (
-        trajectory(steps=100, dtype=torch.float32, **flags, **OPTIONS)
+        trajectory(steps=100, dtype=torch.float32, **flags, **options)
         for flags in ({"foreach": False}, {"fused": True})
     )
     assert_near(fused, loop, 2e-6)

@@ -1,10 +1,11 @@
 """Internal: the euclidean metric, ``Q = I``, which is the paper's algorithm.
 
-The fused step is torch's own SGD kernel, on every device that has it. With ``c = (ρ−σ)(ρ+σ)/(ρσ)``,
-SGD with momentum ``β``, Nesterov, learning rate ``1/ρ`` and dampening ``1 − c(1−β)`` equals BADM's
-step while its buffer holds ``c·m``. So the dual is stored scaled, with the factor as ``dual_scale``
-in the state: it is adjusted when ``β`` changes, and undone for another path or a checkpoint. Where
-``c`` is close to 0 (``ρ ≈ σ``) or undefined (``β = 0``) the buffer cannot hold ``m``.
+On the CPU the fused step is a C kernel (kernel.c), on GPUs torch's own SGD kernel: with momentum
+``β``, Nesterov, learning rate ``1/ρ`` and dampening ``1 − c(1−β)``, where ``c = (ρ−σ)(ρ+σ)/(ρσ)``,
+it equals BADM's step while its buffer holds ``c·m``. So there the dual is stored scaled, with the
+factor as ``dual_scale`` in the state: it is adjusted when ``β`` changes, and undone for another path
+or a checkpoint. Where ``c`` is close to 0 (``ρ ≈ σ``) or undefined (``β = 0``) the buffer cannot
+hold ``m``.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from badm.metrics import kernel
 from badm.metrics.arithmetic import decay, descend, dual_step, foreach_dual_step
 from badm.metrics.protocol import Metric, Operator, Parameters, Settings, State
 from badm.metrics.raw_memory import by_layout
 
-_SGD_DEVICES = ("cpu", "cuda", "mps", "xpu")
+_SGD_DEVICES = ("cuda", "mps", "xpu")
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,27 @@ class Euclidean(Metric):
         return Identity()
 
     def foreach(self, params: Parameters, s: Settings) -> None:
-        for state in params.states:
-            self.make_portable(state)
+        self._unscale(params)
         descend(params.w, foreach_dual_step(params.g, params.buffers("dual"), s.beta), s.lr)
 
     def fused(self, params: Parameters, s: Settings) -> Parameters:
-        if params.w[0].device.type not in _SGD_DEVICES or not sgd_scale(s.beta):
+        device = params.w[0].device.type
+        on_cpu = device == "cpu" and kernel.available()
+        if not on_cpu and not (device in _SGD_DEVICES and sgd_scale(s.beta)):
             return params
-        readable, rest = by_layout(params, "dual")
-        for part in readable:
-            _sgd(part, s)
+        blocks, rest = by_layout(params, "dual")
+        for block in blocks:
+            if on_cpu:
+                self._unscale(block.params)
+                kernel.euclidean(block, s)
+            else:
+                _sgd(block.params, s)
         return rest
+
+    def _unscale(self, params: Parameters) -> None:
+        for state in params.states:
+            if "dual_scale" in state:
+                self.make_portable(state)
 
     def make_portable(self, state: State) -> None:
         """Undo the scale of the dual, so that it is ``m``."""

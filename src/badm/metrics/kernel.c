@@ -1,8 +1,10 @@
-/* One pass of the diagonal metric over many tensors: every number is read once and written once.
+/* One pass of a metric over many tensors: every number is read once and written once.
  *
  * Plain C without torch or Python headers, called through ctypes with arrays of addresses.
  *
- *   d = θ(g − m),  m += d,  u = m + d,  v = β₂v + (1−β₂)g²,  w = κw − lr·u/(√(v/(1−β₂ᵗ)) + ε)
+ *   d = θ(g − m),  m += d,  u = m + d,  and then
+ *   euclidean:  w = κw − lr·u
+ *   diagonal:   v = β₂v + (1−β₂)g²,  w = κw − lr·u/(√(v/(1−β₂ᵗ)) + ε)
  *
  * with κ = 1 − lr·weight_decay. Step counts live in tensors, as on any device.
  */
@@ -32,8 +34,9 @@
 #define AHEAD_BYTES 2048
 #define LINE_BYTES 64
 
+/* The euclidean metric has no use for beta2 and eps. */
 typedef struct {
-    double lr, theta, beta2, eps, keep, sign;
+    double lr, theta, keep, sign, beta2, eps;
 } settings;
 
 /* Elements that no thread has taken yet, counted over all tensors; in a cache line of its own. */
@@ -118,40 +121,86 @@ static void run(job *a, int64_t total, int threads, team parallel) {
 }
 
 /* The equations, for the i-th element. */
-#define ELEMENT(T, SQRT)                                                                           \
+#define DUAL_STEP(T, gradient)                                                                     \
+    const T d = theta * (gradient - m[i]);                                                         \
+    const T next = m[i] + d;                                                                       \
+    m[i] = next;
+
+#define EUCLIDEAN(T)                                                                               \
     {                                                                                              \
         const T gradient = sign * g[i];                                                            \
-        const T d = theta * (gradient - m[i]);                                                     \
-        const T next = m[i] + d;                                                                   \
+        DUAL_STEP(T, gradient)                                                                     \
+        w[i] = keep * w[i] - lr * (next + d);                                                      \
+    }
+
+/* Larger gradients count as the limit, so that their squares are finite. Infinity and NaN, for which
+ * 0 * given is NaN, are not hidden. */
+#define DIAGONAL(T, SQRT)                                                                          \
+    {                                                                                              \
+        const T given = sign * g[i];                                                               \
+        const T upper = limit < given ? limit : given;                                             \
+        const T gradient = (-limit > upper ? -limit : upper) + 0 * given;                          \
+        DUAL_STEP(T, gradient)                                                                     \
         const T moment = beta2 * v[i] + rest * gradient * gradient;                                \
-        m[i] = next;                                                                               \
         v[i] = moment;                                                                             \
         w[i] = keep * w[i] - lr * (next + d) / (SQRT(moment) * correction + eps);                  \
     }
 
-#define DEFINE(T, NAME, SQRT)                                                                      \
+/* All elements from 0 to n, with those to come prefetched. */
+#define FOR_EACH(T, PREFETCH_MORE, ELEMENT)                                                        \
+    enum {                                                                                         \
+        BLOCK = BLOCK_BYTES / sizeof(T),                                                           \
+        AHEAD = AHEAD_BYTES / sizeof(T),                                                           \
+        LINE = LINE_BYTES / sizeof(T)                                                              \
+    };                                                                                             \
+    int64_t done = 0;                                                                              \
+    for (; done + BLOCK + AHEAD <= n; done += BLOCK) {                                             \
+        for (int64_t i = done + AHEAD; i < done + AHEAD + BLOCK; i += LINE) {                      \
+            __builtin_prefetch(&w[i], 1);                                                          \
+            __builtin_prefetch(&g[i], 0);                                                          \
+            __builtin_prefetch(&m[i], 1);                                                          \
+            PREFETCH_MORE;                                                                         \
+        }                                                                                          \
+        for (int64_t i = done; i < done + BLOCK; i++)                                              \
+            ELEMENT                                                                                \
+    }                                                                                              \
+    for (int64_t i = done; i < n; i++)                                                             \
+        ELEMENT
+
+static int64_t sum(int64_t count, const int64_t *sizes) {
+    int64_t total = 0;
+    for (int64_t i = 0; i < count; i++)
+        total += sizes[i];
+    return total;
+}
+
+/* What is exported takes addresses of tensors whose sizes are those of the parameters; where
+ * parallel is NULL it starts threads itself. */
+#define DEFINE_EUCLIDEAN(T, NAME)                                                                  \
+    WIDE static void NAME##_loop(int64_t n, T *restrict w, const T *restrict g, T *restrict m,     \
+                                 settings s) {                                                     \
+        const T lr = (T)s.lr, theta = (T)s.theta, keep = (T)s.keep, sign = (T)s.sign;              \
+        FOR_EACH(T, , EUCLIDEAN(T))                                                                \
+    }                                                                                              \
+                                                                                                   \
+    static void NAME##_step(const job *a, int64_t i, int64_t first, int64_t last) {                \
+        NAME##_loop(last - first, (T *)a->w[i] + first, (const T *)a->g[i] + first,                \
+                    (T *)a->m[i] + first, a->s);                                                   \
+    }                                                                                              \
+                                                                                                   \
+    void NAME(int64_t count, const int64_t *sizes, void *const *w, void *const *g, void *const *m, \
+              double lr, double theta, double keep, double sign, int threads, team parallel) {     \
+        job a = {.step = NAME##_step, .sizes = sizes, .w = w, .g = g, .m = m,                      \
+                 .s = {.lr = lr, .theta = theta, .keep = keep, .sign = sign}};                     \
+        run(&a, sum(count, sizes), threads, parallel);                                             \
+    }
+
+#define DEFINE_DIAGONAL(T, NAME, SQRT, LIMIT)                                                      \
     WIDE static void NAME##_loop(int64_t n, T *restrict w, const T *restrict g, T *restrict m,     \
                                  T *restrict v, T correction, settings s) {                        \
-        const T lr = (T)s.lr, theta = (T)s.theta, beta2 = (T)s.beta2, eps = (T)s.eps;              \
-        const T keep = (T)s.keep, sign = (T)s.sign, rest = (T)(1 - s.beta2);                       \
-        enum {                                                                                     \
-            BLOCK = BLOCK_BYTES / sizeof(T),                                                       \
-            AHEAD = AHEAD_BYTES / sizeof(T),                                                       \
-            LINE = LINE_BYTES / sizeof(T)                                                          \
-        };                                                                                         \
-        int64_t done = 0;                                                                          \
-        for (; done + BLOCK + AHEAD <= n; done += BLOCK) {                                         \
-            for (int64_t i = 0; i < BLOCK; i += LINE) {                                            \
-                __builtin_prefetch(&w[done + AHEAD + i], 1);                                       \
-                __builtin_prefetch(&g[done + AHEAD + i], 0);                                       \
-                __builtin_prefetch(&m[done + AHEAD + i], 1);                                       \
-                __builtin_prefetch(&v[done + AHEAD + i], 1);                                       \
-            }                                                                                      \
-            for (int64_t i = done; i < done + BLOCK; i++)                                          \
-                ELEMENT(T, SQRT)                                                                   \
-        }                                                                                          \
-        for (int64_t i = done; i < n; i++)                                                         \
-            ELEMENT(T, SQRT)                                                                       \
+        const T lr = (T)s.lr, theta = (T)s.theta, keep = (T)s.keep, sign = (T)s.sign;              \
+        const T beta2 = (T)s.beta2, rest = (T)(1 - s.beta2), eps = (T)s.eps, limit = LIMIT;        \
+        FOR_EACH(T, __builtin_prefetch(&v[i], 1), DIAGONAL(T, SQRT))                               \
     }                                                                                              \
                                                                                                    \
     static void NAME##_step(const job *a, int64_t i, int64_t first, int64_t last) {                \
@@ -159,23 +208,15 @@ static void run(job *a, int64_t total, int threads, team parallel) {
                     (T *)a->m[i] + first, (T *)a->v[i] + first, (T)a->corrections[i], a->s);       \
     }                                                                                              \
                                                                                                    \
-    /* Returns 0; -1 when memory for the corrections cannot be had; i + 1 when the sizes of the    \
-       i-th gradient, dual or moment are not that of its parameter, and then nothing is touched.   \
-       Where parallel is NULL it starts threads itself. */                                         \
-    int64_t NAME(int64_t count, const int64_t *sizes, const int64_t *sizes_g,                      \
-                 const int64_t *sizes_m, const int64_t *sizes_v, void *const *w, void *const *g,   \
-                 void *const *m, void *const *v, T *const *steps, double lr, double theta,         \
-                 double beta2, double eps, double keep, double sign, int threads, team parallel) { \
-        for (int64_t i = 0; i < count; i++)                                                        \
-            if (sizes_g[i] != sizes[i] || sizes_m[i] != sizes[i] || sizes_v[i] != sizes[i])        \
-                return i + 1;                                                                      \
+    /* Returns 0, or -1 when memory for the corrections cannot be had. */                          \
+    int NAME(int64_t count, const int64_t *sizes, void *const *w, void *const *g, void *const *m,  \
+             double lr, double theta, double keep, double sign, int threads, team parallel,        \
+             void *const *v, T *const *steps, double beta2, double eps) {                          \
         double *corrections = malloc((size_t)(count ? count : 1) * sizeof(double));                \
         if (!corrections)                                                                          \
             return -1;                                                                             \
-        int64_t total = 0;                                                                         \
         for (int64_t i = 0; i < count; i++) {                                                      \
             *steps[i] += 1;                                                                        \
-            total += sizes[i];                                                                     \
             /* Tensors of one model mostly share a step count. */                                  \
             if (i > 0 && *steps[i] == *steps[i - 1])                                               \
                 corrections[i] = corrections[i - 1];                                               \
@@ -183,11 +224,13 @@ static void run(job *a, int64_t total, int threads, team parallel) {
                 corrections[i] = 1 / sqrt(1 - pow(beta2, (double)*steps[i]));                      \
         }                                                                                          \
         job a = {.step = NAME##_step, .sizes = sizes, .w = w, .g = g, .m = m, .v = v,              \
-                 .corrections = corrections, .s = {lr, theta, beta2, eps, keep, sign}};            \
-        run(&a, total, threads, parallel);                                                         \
+                 .corrections = corrections, .s = {lr, theta, keep, sign, beta2, eps}};            \
+        run(&a, sum(count, sizes), threads, parallel);                                             \
         free(corrections);                                                                         \
         return 0;                                                                                  \
     }
 
-DEFINE(float, badm_diagonal_step_on_team_float32, sqrtf)
-DEFINE(double, badm_diagonal_step_on_team_float64, sqrt)
+DEFINE_EUCLIDEAN(float, badm_euclidean_step_float32)
+DEFINE_EUCLIDEAN(double, badm_euclidean_step_float64)
+DEFINE_DIAGONAL(float, badm_limited_diagonal_step_float32, sqrtf, 0x1p63f)
+DEFINE_DIAGONAL(double, badm_limited_diagonal_step_float64, sqrt, 0x1p511)

@@ -1,6 +1,6 @@
-"""Internal: find and call the compiled kernel of the diagonal metric (kernel.c).
+"""Internal: find and call the compiled kernels of the euclidean and diagonal metrics (kernel.c).
 
-It is built when the package is installed, if there is a C compiler.
+They are built when the package is installed, if there is a C compiler.
 """
 
 from __future__ import annotations
@@ -11,66 +11,90 @@ import importlib.util
 import os
 from array import array
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo as not_compiled  # as torch.optim: dynamo comes late
 
-from badm.metrics.protocol import Parameters, Settings
-from badm.metrics.raw_memory import size_mismatch
+from badm.metrics.protocol import Settings
+from badm.metrics.raw_memory import Block
 
-# Changes with the arguments, so that a library built from an older kernel.c is not used.
-_SYMBOL = "badm_diagonal_step_on_team_"
+# A name changes with arguments and behaviour, so that a library built from an older kernel.c is not
+# used. Names end with the dtype.
+_EUCLIDEAN = "badm_euclidean_step_"
+_DIAGONAL = "badm_limited_diagonal_step_"
+
+# Number of tensors, sizes, w, g, m; lr, θ, 1 − lr·weight_decay, sign; threads and their team.
+_ARGUMENTS = (
+    [ctypes.c_int64]
+    + [ctypes.c_void_p] * 4
+    + [ctypes.c_double] * 4
+    + [ctypes.c_int, ctypes.c_void_p]
+)
+_SIGNATURES = {
+    _EUCLIDEAN: (None, _ARGUMENTS),
+    # v, step counts; β₂, ε
+    _DIAGONAL: (ctypes.c_int, _ARGUMENTS + [ctypes.c_void_p] * 2 + [ctypes.c_double] * 2),
+}
 
 _PROCESS = os.getpid()
 
 
 @not_compiled
 def available() -> bool:
-    """Return whether the kernel was built; without it ``fused=True`` uses foreach."""
+    """Return whether the kernels were built; without them ``fused=True`` uses foreach."""
     return _library() is not None
 
 
 # Raw addresses mean nothing to a tracer.
 @not_compiled
-def diagonal(params: Parameters, s: Settings) -> None:
-    """Take one step on contiguous CPU tensors, all float32 or all float64."""
-    names = ("grad", "dual", "second_moment", "step")
-    columns = (params.w, params.g, *(params.buffers(name) for name in names[1:]))
-    dtypes = {x.dtype for column in columns for x in column}
-    if len(dtypes) > 1:
-        raise RuntimeError(
-            "the fused step needs parameters, gradients and state of one dtype, got "
-            + ", ".join(sorted(str(dtype) for dtype in dtypes))
-        )
-    addresses = [array("q", [x.data_ptr() for x in column]) for column in columns]
-    sizes = [array("q", map(Tensor.numel, column)) for column in columns[:-1]]
+def euclidean(block: Block, s: Settings) -> None:
+    """Take one step on CPU tensors; the block has their duals."""
+    _call(_EUCLIDEAN, block, s)
+
+
+@not_compiled
+def diagonal(block: Block, s: Settings) -> None:
+    """Do the same in the diagonal metric; the block has duals and second moments."""
+    steps = block.params.buffers("step")
+    if any(step.dtype != block.dtype for step in steps):
+        raise RuntimeError(f"the fused step needs step counts of dtype {block.dtype}")
+    counts = array("q", map(Tensor.data_ptr, steps))
+    failed = _call(
+        _DIAGONAL, block, s, block.column(2), counts.buffer_info()[0], s.second_memory, s.eps
+    )
+    if failed:
+        raise MemoryError("out of memory in the fused step of the diagonal metric")
+
+
+def _call(name: str, block: Block, s: Settings, *more: float) -> Any:
+    """Call a kernel with what all of them take, and ``more``."""
     lr = float(s.lr)
-    failed = _function(*dtypes)(
-        len(params),
-        *(column.buffer_info()[0] for column in (*sizes, *addresses)),
+    sizes = array("q", block.sizes)
+    gradients = array("q", map(Tensor.data_ptr, block.params.g))
+    failed = _function(name, block.dtype)(
+        len(sizes),
+        sizes.buffer_info()[0],
+        block.column(0),
+        gradients.buffer_info()[0],
+        block.column(1),
         lr,
         1 - s.beta,
-        s.second_memory,
-        s.eps,
         1 - lr * s.weight_decay,
         -1.0 if s.maximize else 1.0,
         torch.get_num_threads(),
         # A forked process has none of torch's threads, and OpenMP would wait for them forever.
         _team() if os.getpid() == _PROCESS else None,
+        *more,
     )
-    if failed > 0:
-        raise RuntimeError(size_mismatch(params.select([failed - 1]), names[:-1]))
-    if failed:
-        raise MemoryError("out of memory in the fused step of the diagonal metric")
     # Tell autograd that the parameters changed.
-    torch.autograd.graph.increment_version(params.w)
+    torch.autograd.graph.increment_version(block.params.w)
+    return failed
 
 
-def _function(dtype: torch.dtype) -> Callable[..., int]:
-    function: Callable[..., int] = getattr(
-        _library(), f"{_SYMBOL}{str(dtype).removeprefix('torch.')}"
-    )
+def _function(name: str, dtype: torch.dtype) -> Callable[..., Any]:
+    function: Callable[..., Any] = getattr(_library(), f"{name}{str(dtype).removeprefix('torch.')}")
     return function
 
 
@@ -93,15 +117,11 @@ def _library() -> ctypes.CDLL | None:
     if found is None or found.origin is None:
         return None
     library = ctypes.CDLL(found.origin)
-    for dtype in ("float32", "float64"):
-        if not hasattr(library, f"{_SYMBOL}{dtype}"):
-            return None
-        function = getattr(library, f"{_SYMBOL}{dtype}")
-        function.restype = ctypes.c_int64
-        function.argtypes = (
-            [ctypes.c_int64]
-            + [ctypes.c_void_p] * 9
-            + [ctypes.c_double] * 6
-            + [ctypes.c_int, ctypes.c_void_p]
-        )
+    for name, (result, arguments) in _SIGNATURES.items():
+        for dtype in ("float32", "float64"):
+            if not hasattr(library, f"{name}{dtype}"):
+                return None
+            function = getattr(library, f"{name}{dtype}")
+            function.restype = result
+            function.argtypes = arguments
     return library

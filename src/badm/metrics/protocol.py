@@ -147,6 +147,11 @@ class Metric(ABC):
         """Return whether the metric can be used for a parameter."""
         return True
 
+    @property
+    def applies_to_all(self) -> bool:
+        """Whether no parameter need be asked."""
+        return type(self).applies_to is Metric.applies_to
+
     def buffer_shape(self, p: Tensor) -> tuple[int, ...]:
         """Return the shape of a parameter's dual and second moment."""
         return tuple(p.shape)
@@ -154,6 +159,10 @@ class Metric(ABC):
     def new_state(self, p: Tensor, index: int) -> State:
         """Create the state beside the dual of a parameter, the ``index``-th of its group."""
         return {}
+
+    def limit(self, g: Tensor) -> Tensor:
+        """Return the gradient as the metric uses it: limited, if its square could overflow."""
+        return g
 
     @abstractmethod
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:

@@ -109,6 +109,10 @@ class Algorithm1:
                     f"got {len(row)}"
                 )
         weights = self.alpha if alpha is None else _weights(alpha, len(self.duals))
+        gradients = [
+            row and [metric.limit(g) for metric, g in zip(self._metrics, row, strict=True)]
+            for row in gradients
+        ]
         self._update_metrics(gradients, weights)
         for s, sub_batch_gradients in enumerate(gradients):
             if sub_batch_gradients is None:
