@@ -200,6 +200,55 @@ def test_the_direct_and_the_gram_form_agree(
     torch.testing.assert_close(results[0], results[1], rtol=tolerance, atol=tolerance)
 
 
+@pytest.fixture
+def in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on CUDA; a CPU without instructions for it emulates it."""
+    monkeypatch.setattr(orthogonal, "_work_dtype", lambda x: torch.bfloat16)
+
+
+@pytest.mark.usefixtures("in_bfloat16")
+@pytest.mark.parametrize("steps", [STEPS, STEPS_WHITENED])
+@pytest.mark.parametrize("shape", [(96, 96), (128, 128), (64, 288), (288, 64)])
+def test_in_bfloat16_no_singular_value_leaves_the_band_upwards(
+    shape: tuple[int, int], steps: Steps
+) -> None:
+    for seed in range(5):
+        x = normal(shape, seed, torch.float32)
+        assert torch.linalg.svdvals(orthogonalize(x, steps)).max() <= HIGH + 0.01
+
+
+@pytest.mark.usefixtures("in_bfloat16")
+@pytest.mark.parametrize("shape", [(128, 128), (64, 288), (288, 64)])
+def test_in_bfloat16_a_matrix_of_condition_ten_ends_near_the_band(shape: tuple[int, int]) -> None:
+    values = torch.linalg.svdvals(orthogonalize(conditioned(*shape, 10.0).float()))
+    assert 0.63 <= values.min() <= values.max() <= HIGH + 0.01
+
+
+@pytest.mark.parametrize(
+    ("precision", "native", "side", "dtype"),
+    [
+        ("bf16", True, 128, torch.bfloat16),  # set_float32_matmul_precision("medium")
+        ("bf16", True, 127, torch.float32),
+        ("bf16", False, 128, torch.float32),
+        ("ieee", True, 128, torch.float32),
+        ("none", True, 128, torch.float32),  # the default
+    ],
+)
+def test_a_cpu_multiplies_in_bfloat16_only_where_the_user_lets_it_and_it_gains(
+    precision: str, native: bool, side: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matmul = getattr(torch.backends.mkldnn, "matmul", None)
+    if matmul is None:
+        pytest.skip("torch before 2.9 does not tell")
+    monkeypatch.setattr(orthogonal, "_NATIVE_BFLOAT16", native)
+    before = matmul.fp32_precision
+    try:
+        matmul.fp32_precision = precision
+        assert orthogonal._work_dtype(torch.zeros(side, 200)) == dtype
+    finally:
+        matmul.fp32_precision = before
+
+
 def test_half_precision_is_orthogonalised_in_single() -> None:
     x = conditioned(16, 24, 50.0)
     for dtype in (torch.bfloat16, torch.float16):

@@ -27,6 +27,8 @@ from torch import Tensor
 from torch._compile import _disable_dynamo as not_compiled  # as torch.optim: dynamo comes late
 from torch.nn.functional import pad
 
+from badm.metrics.matrices import largest_entry
+
 State = dict[str, Any]
 
 # Steps between two updates of a basis, each by one power iteration.
@@ -137,9 +139,7 @@ def scale_into_range(g: Tensor) -> Tensor:
     covariance would have no eigenvectors at all.
     """
     limit = torch.finfo(g.dtype).max ** (1 / 3)
-    largest: Tensor = torch.linalg.vector_norm(g, math.inf, dim=(-2, -1), keepdim=True)
-    within: Tensor = g * (limit / largest).clamp(max=1.0)
-    return within
+    return g * (limit / largest_entry(g)).clamp(max=1.0)
 
 
 def concat(tensors: list[Tensor]) -> Tensor:
@@ -162,14 +162,14 @@ def bases(states: list[State]) -> tuple[Tensor | None, Tensor | None]:
 
 def rotate(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
     """Return ``U_Lᵀ x U_R``: into the basis."""
-    x = x if left is None else left.mT @ x
-    return x if right is None else x @ right
+    x = x if left is None else torch.bmm(left.mT, x)
+    return x if right is None else torch.bmm(x, right)
 
 
 def rotate_back(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
     """Return ``U_L x U_Rᵀ``: out of the basis."""
-    x = x if left is None else left @ x
-    return x if right is None else x @ right.mT
+    x = x if left is None else torch.bmm(left, x)
+    return x if right is None else torch.bmm(x, right.mT)
 
 
 # Python integers decide which matrix is due; a compiled step would specialize on each of them.
@@ -200,7 +200,7 @@ def update_bases(states: list[State], g: Tensor, beta2: float) -> None:
         # The second moment of the first step belongs to the identity basis: compute it in the new
         # one. Otherwise an entry with a dual but no further gradient would take wrong steps.
         rotated = rotate(g, *bases(states)).square_().mul_(1 - beta2)
-        _copy_into([state["second_moment"] for state in states], rotated)
+        copy_into([state["second_moment"] for state in states], rotated)
 
 
 def _init_bases(state: State, g: Tensor) -> None:
@@ -221,34 +221,36 @@ def _update_covariances(states: list[State], g: Tensor, beta2: float) -> None:
         if len(states) == 1:
             covariances[0].baddbmm_(x, x.mT, beta=beta2, alpha=1 - beta2)
         else:
-            products = torch.split(x @ x.mT, len(covariances[0]))
+            products = torch.split(torch.bmm(x, x.mT), len(covariances[0]))
             torch._foreach_lerp_(covariances, list(products), 1 - beta2)
 
 
 def _refresh_bases(states: list[State]) -> None:
     """Take one step of orthogonal iteration per side and move second moment and dual along."""
     moments = [state["second_moment"] for state in states]
-    duals = [state["dual"] for state in states if "dual" in state]  # Algorithm 1 keeps its own
-    outside = rotate_back(concat(duals), *bases(states)) if duals else None
     moment = concat(moments)
-    for axis, side in ((1, "left"), (2, "right")):
-        if not gets_basis(moment.shape[axis]):
+    old = bases(states)
+    new = list(old)
+    for index, (side, basis) in enumerate(zip(SIDES, old, strict=True)):
+        if basis is None:
             continue
-        basis = concat([state[f"{side}_basis"] for state in states])
         covariance = concat([state[f"{side}_covariance"] for state in states])
-        product = covariance @ basis
+        product = torch.bmm(covariance, basis)
         eigenvalues = (basis * product).sum(1)
         # Where the covariance is zero the product is rounding noise: a shift keeps the old basis.
         shift = _SHIFT * eigenvalues.amax(1)
-        product = product + shift[:, None, None] * basis
+        product = torch.addcmul(product, shift[:, None, None], basis)
         # Orthogonal iteration needs the large eigenvalues first.
         order = eigenvalues.argsort(descending=True, stable=True)
-        new = _orthonormal(_permute(product, order, 2), covariance.diagonal(dim1=1, dim2=2))
-        _copy_into([state[f"{side}_basis"] for state in states], new)
-        moment = _permute(moment, order, axis)
-    _copy_into(moments, moment)
-    if outside is not None:
-        _copy_into(duals, rotate(outside, *bases(states)))
+        new[index] = _orthonormal(_permute(product, order, 2), covariance.diagonal(dim1=1, dim2=2))
+        moment = _permute(moment, order, index + 1)
+    copy_into(moments, moment)
+    duals = [state["dual"] for state in states if "dual" in state]  # Algorithm 1 keeps its own
+    if duals:
+        copy_into(duals, rotate(rotate_back(concat(duals), *old), *new))
+    for side, q in zip(SIDES, new, strict=True):
+        if q is not None:
+            copy_into([state[f"{side}_basis"] for state in states], q)
 
 
 def _orthonormal(x: Tensor, activity: Tensor) -> Tensor:
@@ -263,7 +265,7 @@ def _orthonormal(x: Tensor, activity: Tensor) -> Tensor:
     return _permute(q, rows.argsort(), 1)
 
 
-def _copy_into(tensors: list[Tensor], x: Tensor) -> None:
+def copy_into(tensors: list[Tensor], x: Tensor) -> None:
     """Copy the concatenation ``x`` back into its stacks."""
     torch._foreach_copy_(tensors, list(torch.split(x, len(tensors[0]))))
 

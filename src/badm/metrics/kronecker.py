@@ -28,6 +28,10 @@ from badm.metrics.protocol import (
     state_dtype,
 )
 
+# Elements of a stack of equal shapes. It copies their states, which gains time for small matrices
+# only; a larger one steps in place.
+_STACK_ELEMENTS = 1 << 16
+
 
 @dataclass(frozen=True)
 class RotatedScale:
@@ -107,14 +111,16 @@ class Kronecker(Metric):
         self, params: Parameters, s: Settings
     ) -> Iterator[tuple[Parameters, Tensor]]:
         """Yield the parameters of each stack with their ``Q⁻¹(2m⁺ − m)``; update their states."""
-        for indices in stacks(params.w, [eigenbases.has_bases(x) for x in params.states]):
+        kinds = [eigenbases.has_bases(state) for state in params.states]
+        for indices in stacks(params.w, kinds, _STACK_ELEMENTS):
             part = params.select(indices)
             left, right = eigenbases.bases(part.states)
             g = eigenbases.scale_into_range(stack(part.g))
             blocks = eigenbases.to_blocks(g)
             rotated = eigenbases.rotate(blocks, left, right)
-            of_each = list(torch.split(rotated, len(blocks) // len(part)))
-            x = eigenbases.concat(foreach_direction(of_each, part.states, s))
+            joint = _joint_state(part.states)
+            (x,) = foreach_direction([rotated], [joint], s)
+            _copy_back(joint, part.states)
             x = eigenbases.from_blocks(eigenbases.rotate_back(x, left, right), *g.shape[1:])
             eigenbases.update_bases(part.states, blocks, s.second_memory)
             yield part, x
@@ -131,3 +137,25 @@ class Kronecker(Metric):
         decay(own.w, s)
         parts = [fsdp.local_part(x, w) for x, w in zip(steps, params.w, strict=True)]
         torch._foreach_add_(own.w, in_dtype_of(own.w, parts))
+
+
+def _joint_state(states: list[State]) -> State:
+    """Return dual, second moment and step count of a stack; a single state is not copied.
+
+    Ten operations on lists of a thousand small tensors take longer than copies to and fro.
+    """
+    if len(states) == 1:
+        return states[0]
+    steps = torch.stack([state["step"] for state in states])
+    of_blocks = steps.repeat_interleave(len(states[0]["dual"]))[:, None, None]
+    joint = {key: eigenbases.concat([x[key] for x in states]) for key in ("dual", "second_moment")}
+    return {**joint, "step": of_blocks}
+
+
+def _copy_back(joint: State, states: list[State]) -> None:
+    if len(states) == 1:
+        return
+    for key in ("dual", "second_moment"):
+        eigenbases.copy_into([state[key] for state in states], joint[key])
+    steps = joint["step"].flatten()[:: len(states[0]["dual"])]
+    torch._foreach_copy_([state["step"] for state in states], list(steps.unbind()))

@@ -14,6 +14,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from badm.metrics.matrices import largest_entry
+
 # Solved for [0.002, 1] by benchmarks/quintic_steps.py.
 STEPS = (
     (8.426787802768807, -24.93613404163891, 18.492492862753046),
@@ -35,6 +37,18 @@ Steps = tuple[tuple[float, float, float], ...]
 # The first triple is steep at 1: a singular value that rounding lifts above 1 would diverge.
 _ROOM_FOR_ROUNDING = 1.01
 
+# So are the other triples where the one before leaves its largest values. In bfloat16, with 8 bits,
+# each takes its argument as so much smaller; without, singular values reached 50.
+_SHRINK_IN_BFLOAT16 = 1.01
+
+# ``torch.set_float32_matmul_precision("medium")`` lets float32 products be computed in bfloat16. A
+# CPU with instructions for it then does so if the shorter side is at least this long; smaller
+# products take no less time. Not by default: results would differ between machines by far more than
+# the rounding of float32. Singular values end in [0.63, 1.33], except those that were below the
+# rounding themselves, a few thousandths of the largest.
+_SHORTEST_IN_BFLOAT16 = 128
+_NATIVE_BFLOAT16: bool = torch.cpu._is_avx512_bf16_supported()
+
 # From this aspect ratio on, iterating on the small Gram matrix is cheaper: 13 products of rows³ and
 # 2 of rows²·cols, against 4 and 8.
 _GRAM_ASPECT = 2.0
@@ -48,21 +62,23 @@ def orthogonalize(x: Tensor, steps: Steps = STEPS) -> Tensor:
     >>> bool((singular_values > 0.67).all() and (singular_values < 1.33).all())
     True
     """
-    if x.shape[-2] > x.shape[-1]:
-        transposed: Tensor = orthogonalize(x.mT, steps).mT
-        return transposed
-    rows, cols = x.shape[-2:]
-    work, gram = _normalized(x.to(_work_dtype(x)).reshape(-1, rows, cols))
+    tall = x.shape[-2] > x.shape[-1]
+    wide = x.mT if tall else x
+    rows, cols = wide.shape[-2:]
+    single = wide if x.dtype == torch.float64 else wide.float()
+    work, gram = _normalized(single.reshape(-1, rows, cols), _work_dtype(x))
     # The Gram matrix squares the condition number, too much for the 8 bits of bfloat16.
     if cols >= _GRAM_ASPECT * rows and work.dtype != torch.bfloat16:
-        work = _factor(gram, steps) @ work
+        work = torch.bmm(_factor(gram, steps), work)
     else:
-        for index, (a, b, c) in enumerate(steps):
+        shrink = _SHRINK_IN_BFLOAT16 if work.dtype == torch.bfloat16 else 1.0
+        for index, (a, b, c) in enumerate(_at_smaller_values(steps, shrink)):
             if index > 0:
-                gram = work @ work.mT
+                gram = torch.bmm(work, work.mT)  # matmul copies a transposed stack of one
             polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
             work = torch.baddbmm(work, polynomial, work, beta=a)
-    return work.reshape(x.shape).to(x.dtype)
+    work = work.reshape(wide.shape)
+    return (work.mT if tall else work).to(x.dtype, memory_format=torch.contiguous_format)
 
 
 def polar_factor(x: Tensor, steps: Steps = STEPS) -> Tensor:
@@ -70,29 +86,55 @@ def polar_factor(x: Tensor, steps: Steps = STEPS) -> Tensor:
 
     ``P`` is a polynomial in ``xxᵀ``: this is what makes the spectral step a step in a metric.
     """
-    work, gram = _normalized(x[None])
+    work, gram = _normalized(x[None], x.dtype)
     # Ratio of largest elements: their squares cannot overflow. For x = 0 any P will do.
     largest = x.abs().amax()
     scale = torch.where(largest > 0, work.abs().amax() / largest, torch.ones_like(largest))
     return _factor(gram, steps)[0] * scale
 
 
+def _at_smaller_values(steps: Steps, factor: float) -> Steps:
+    """Return the steps ``p(s/factor)``."""
+    return tuple((a / factor, b / factor**3, c / factor**5) for a, b, c in steps)
+
+
 def _work_dtype(x: Tensor) -> torch.dtype:
     if x.dtype == torch.float64:
         return x.dtype
-    # Tensor cores make bfloat16 the fast type on CUDA; a CPU without them emulates it slowly.
-    return torch.bfloat16 if x.is_cuda else torch.float32
+    return torch.bfloat16 if x.is_cuda or _gains_from_bfloat16(x) else torch.float32
 
 
-def _normalized(x: Tensor) -> tuple[Tensor, Tensor]:
+def _gains_from_bfloat16(x: Tensor) -> bool:
+    """Return whether the user lets the CPU multiply in bfloat16, and it is faster at it.
+
+    It depends on the shape of one matrix, not of the stack, so that all paths round alike.
+    """
+    return (
+        _NATIVE_BFLOAT16
+        and x.is_cpu
+        and min(x.shape[-2:]) >= _SHORTEST_IN_BFLOAT16
+        and _float32_precision() == "bf16"
+    )
+
+
+@torch.compiler.assume_constant_result
+def _float32_precision() -> str:
+    """Return what float32 products on the CPU are computed in; torch before 2.9 does not tell."""
+    matmul = getattr(torch.backends.mkldnn, "matmul", None)
+    return str(getattr(matmul, "fp32_precision", "none"))
+
+
+def _normalized(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Scale ``x`` so that no singular value exceeds 1, by a tight bound; return it and ``xxᵀ``.
 
     ``‖xxᵀ‖_F^½ = (Σ s⁴)^¼`` bounds the largest singular value far closer than ``‖x‖_F``. The first
     division keeps the fourth powers within range.
     """
     tiny = torch.finfo(x.dtype).tiny
-    x = x / x.abs().amax(dim=(-2, -1), keepdim=True).clamp(min=tiny)
-    gram = x @ x.mT
+    x = x / largest_entry(x).clamp(min=tiny)
+    # Products of a transposed matrix in bfloat16 would take twice as long.
+    x = x.to(dtype, memory_format=torch.contiguous_format)
+    gram = torch.bmm(x, x.mT)
     bound = gram.norm(dim=(-2, -1), keepdim=True).sqrt() * _ROOM_FOR_ROUNDING
     bound = bound.clamp(min=tiny**0.5)
     return x / bound, gram / bound.square()
@@ -104,7 +146,7 @@ def _factor(gram: Tensor, steps: Steps) -> Tensor:
     for a, b, c in steps:
         polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
         polynomial.diagonal(dim1=-2, dim2=-1).add_(a)
-        factor = polynomial if factor is None else polynomial @ factor
-        gram = polynomial @ gram @ polynomial
+        factor = polynomial if factor is None else torch.bmm(polynomial, factor)
+        gram = torch.bmm(torch.bmm(polynomial, gram), polynomial)
     assert factor is not None
     return factor

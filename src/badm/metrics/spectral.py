@@ -10,7 +10,15 @@ from torch import Tensor
 
 from badm.distributed import fsdp
 from badm.metrics.arithmetic import decay, descend, dual_step, foreach_dual_step, in_dtype_of
-from badm.metrics.matrices import as_matrix, is_matrix, matrix_shape, stack, stacks, unstack
+from badm.metrics.matrices import (
+    as_matrix,
+    is_matrix,
+    largest_entry,
+    matrix_shape,
+    stack,
+    stacks,
+    unstack,
+)
 from badm.metrics.orthogonal import STEPS, Steps, orthogonalize, polar_factor
 from badm.metrics.protocol import (
     Metric,
@@ -26,6 +34,9 @@ from badm.metrics.protocol import (
 # Fraction of the recent peak below which a direction counts as fading out. Noisy and bursty
 # gradients stay far above it.
 _FADING_BELOW = 1e-2
+
+# Elements of a stack of equal shapes; a larger matrix uses all cores by itself.
+_STACK_ELEMENTS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -79,10 +90,10 @@ class Spectral(Metric):
         return polar(u, scale(u) * part)
 
     def foreach(self, params: Parameters, s: Settings) -> None:
-        for indices in stacks(params.w, [None] * len(params)):
+        for indices in stacks(params.w, [None] * len(params), _STACK_ELEMENTS):
             part = params.select(indices)
             u = stack(foreach_dual_step(part.g, part.buffers("dual"), s.beta))
-            largest = torch.linalg.vector_norm(u, math.inf, dim=(-2, -1))
+            largest = largest_entry(u).flatten()
             length = scale(part.w[0]) * _step_fractions(largest, part.buffers("peak"), s.beta)
             x = orthogonalize(u).mul_(length[:, None, None])
             descend(part.w, unstack(x, part.w[0].shape), s.lr)
