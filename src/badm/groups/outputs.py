@@ -19,6 +19,7 @@ _HEAD = re.compile(
     r"(^|_)(heads?|classifiers?|logits|score|predictor|pred|outputs|relationship)$"
     r"|^head_|^(text|visual|image|audio)_projection$"
 )
+_FINAL = ("output", "output_layer", "out", "fc_out")
 _ATTENTION = re.compile(r"(^|_)(q|k|v|qkv|query|key|value|queries|keys|values)(_|$)")
 
 
@@ -107,13 +108,15 @@ def _heads(module: nn.Module) -> Iterator[str]:
 
 
 def _is_head(module: nn.Module, path: str, layer: nn.Module) -> bool:
+    if path in _FINAL:
+        return True
     parent, _, name = path.rpartition(".")
     if not _HEAD.search(name.lower()) or is_repeated(module, path):
         return False
-    # torchvision's detectors: the features of a box_head go to a box_predictor.
-    if name.endswith("head") and hasattr(
-        module.get_submodule(parent), f"{name.removesuffix('head')}predictor"
-    ):
+    # What goes on to an output layer is none: a head beside an output, and in torchvision's
+    # detectors a box_head beside a box_predictor.
+    further = (*_FINAL, f"{name.removesuffix('head')}predictor")
+    if any(hasattr(module.get_submodule(parent), other) for other in further if other != name):
         return False
     return not any(_is_attention(inner, part) for inner, part in layer.named_modules())
 
