@@ -112,7 +112,9 @@ def test_one_metric_for_all_when_it_suits_all(metric: str) -> None:
 
 
 def test_a_module_without_parameters_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"module must have trainable parameters, got a ReLU with none"):
+    with pytest.raises(
+        ValueError, match=r"module must have trainable parameters, got a ReLU with none"
+    ):
         parameter_groups(nn.ReLU())
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiable
 
-from badm import metrics, update
+from badm import faults, metrics, update
 from badm.distributed import fsdp
-from badm.metrics import Parameters, Settings
+from badm.explanation import summary
+from badm.faults import FirstSteps
+from badm.groups import parameter_groups
+from badm.metrics import Parameters
 from badm.metrics.protocol import State, Step, state_dtype
 from badm.metrics.raw_memory import PLAIN_TYPES
 
@@ -21,6 +26,33 @@ __all__ = ["BADM", "penalties"]
 
 # Defaults for groups of a checkpoint that was saved before these options existed.
 _OPTIONS_ADDED_LATER = {"foreach": None, "fused": None, "differentiable": False, "maximize": False}
+
+
+def _refuse_unused(init: Callable[..., None]) -> Callable[..., None]:
+    """Refuse arguments that were given and that every parameter group overrides.
+
+    In a group, its own options come before the arguments of the optimizer, as in torch. Equal
+    values are no contradiction.
+    """
+    signature = inspect.signature(init)
+
+    @functools.wraps(init)
+    def checked(self: BADM, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        given = signature.bind(self, *args, **options).arguments
+        # The groups of a module were made with the arguments.
+        for name in () if isinstance(given["params"], nn.Module) else self.defaults.keys() & given:
+            values = [group[name] for group in self.param_groups]
+            if not any(value is given[name] or value == given[name] for value in values):
+                own = ", ".join(dict.fromkeys(map(repr, values)))
+                raise ValueError(
+                    f"{name}={given[name]!r} would not be used: every parameter group has its own "
+                    f"{name}, {own}. Leave the argument out, or give it to the groups, for example "
+                    "as an argument of parameter_groups"
+                )
+        faults.check_parameters(self.param_groups, metric_given="metric" in given)
+
+    return checked
 
 
 class BADM(Optimizer):
@@ -36,9 +68,10 @@ class BADM(Optimizer):
     sub-batches; the other metrics scale the step by the geometry of the loss.
 
     Args:
-        params: Parameters or groups of them; :func:`badm.parameter_groups` makes good groups.
-        lr: Learning rate ``1/σ``, > 0, a float or a tensor; on the scale of Adam's. The default is
-            for training from scratch with a warm-up and a decay to 0.
+        params: A model, whose groups :func:`badm.parameter_groups` makes with ``metric`` and
+            ``weight_decay``; or parameters, with or without names, or groups of them.
+        lr: Learning rate ``1/σ``, at least 0, a float or a tensor; on the scale of Adam's. The
+            default is for training from scratch with a warm-up and a decay to 0.
         beta: Memory ``ρ/(ρ+σ)`` of the dual, in [0, 1); like Adam's ``beta1``.
         metric: ``"euclidean"``, ``"diagonal"`` (as in Adam), ``"spectral"`` (orthogonal steps for
             matrices and convolution kernels, as in Muon) or ``"kronecker"`` (diagonal in Shampoo's
@@ -56,7 +89,7 @@ class BADM(Optimizer):
     Example:
 
     >>> model = torch.nn.Linear(3, 1)
-    >>> optimizer = BADM(model.parameters(), lr=0.01)
+    >>> optimizer = BADM(model, lr=0.01)
     >>> x, y = torch.randn(8, 3), torch.randn(8, 1)
     >>> for _ in range(2):
     ...     optimizer.zero_grad()
@@ -69,9 +102,10 @@ class BADM(Optimizer):
         metrics Kingma and Ba 2015 (Adam), Jordan et al. 2024 (Muon), Vyas et al. 2024 (SOAP).
     """
 
+    @_refuse_unused
     def __init__(
         self,
-        params: ParamsT,
+        params: ParamsT | nn.Module,
         lr: float | Tensor = 1e-2,
         beta: float = 0.9,
         *,
@@ -84,7 +118,9 @@ class BADM(Optimizer):
         fused: bool | None = None,
         differentiable: bool = False,
     ) -> None:
-        if not isinstance(params, Tensor):  # torch raises a clear error for a bare tensor
+        if isinstance(params, nn.Module):
+            params = parameter_groups(params, metric=metric, weight_decay=weight_decay)
+        elif not isinstance(params, Tensor):  # torch raises a clear error for a bare tensor
             params = cast(ParamsT, list(params))
             if not params:
                 raise ValueError(
@@ -104,18 +140,19 @@ class BADM(Optimizer):
         }
         _check(defaults)
         self._metrics: dict[int, str] = {}  # by group: the metric that its states belong to
+        self._first_steps: FirstSteps | None = FirstSteps()
         super().__init__(params, defaults)
         if not any(group["params"] for group in self.param_groups):
             raise ValueError("params must be parameters or groups of them, got empty groups")
 
     @classmethod
     def from_penalties(
-        cls, params: ParamsT, rho: float = 200.0, sigma: float = 800.0, **options: Any
+        cls, params: ParamsT | nn.Module, rho: float = 200.0, sigma: float = 800.0, **options: Any
     ) -> BADM:
         """Create BADM from ADMM's own parameters: ``lr = 1/σ`` and ``β = ρ/(ρ+σ)``.
 
         Args:
-            params: Parameters or groups of them.
+            params: A model, or parameters or groups of them, as in :class:`BADM`.
             rho: Proximal weight ``ρ`` > 0; the default is the paper's for its first task.
             sigma: Penalty ``σ`` > 0; the default is the paper's for its first task.
             **options: Other arguments of :class:`BADM`, except ``lr`` and ``beta``.
@@ -136,10 +173,16 @@ class BADM(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         _check({**self.defaults, **param_group})
         super().add_param_group(param_group)
+        faults.check_group(self.param_groups[-1], self.defaults)
+
+    def __repr__(self) -> str:
+        rates = ", ".join(dict.fromkeys(f"{float(g['lr']):g}" for g in self.param_groups))
+        return f"{type(self).__name__}(lr={rates}): {summary(self)}"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._metrics = {}
+        self._first_steps = None
         for group in self.param_groups:
             for option, value in _OPTIONS_ADDED_LATER.items():
                 group.setdefault(option, value)
@@ -160,20 +203,24 @@ class BADM(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if not torch.compiler.is_compiling() and self._first_steps is not None:
+            self._first_steps = self._first_steps.look(self.param_groups)
         for index, group in enumerate(self.param_groups):
             if self._metrics.get(index) != group["metric"]:
                 self._reset_stale_states(index)
             real, pairs, sharded = self._collect(group)
             try:
                 if len(real):
-                    _step_function(group)(real, _settings(group))
+                    _step_function(group)(real, update.settings_of(group))
                 if len(pairs):
                     fallback = metrics.find(group["metric"]).fallback
-                    _step_function(group)(pairs, replace(_settings(group), metric=fallback))
+                    _step_function(group)(
+                        pairs, replace(update.settings_of(group), metric=fallback)
+                    )
                 if len(sharded):
                     # Not fused: kernels need plain memory, which a DTensor does not have.
                     step = update.loop if group["foreach"] is False else update.foreach
-                    update.sharded(sharded, _settings(group), step)
+                    update.sharded(sharded, update.settings_of(group), step)
             except (KeyError, RuntimeError) as error:
                 self._raise_if_mismatched(group, error)
                 raise
@@ -349,26 +396,13 @@ def _as_real(name: str, p: Tensor) -> tuple[str, Tensor]:
     return (metrics.find(name).fallback, torch.view_as_real(p)) if p.is_complex() else (name, p)
 
 
-def _settings(group: dict[str, Any]) -> Settings:
-    lr = group["lr"]
-    return Settings(
-        lr=lr.reshape(()) if isinstance(lr, Tensor) else lr,
-        beta=group["beta"],
-        metric=group["metric"],
-        beta2=group["beta2"],
-        eps=group["eps"],
-        weight_decay=group["weight_decay"],
-        maximize=group["maximize"],
-    )
-
-
 def _check(options: dict[str, Any]) -> None:
     """Raise ``ValueError`` that names the argument, what it takes and what was given."""
     lr = options["lr"]
     if isinstance(lr, Tensor) and lr.numel() != 1:
         raise ValueError(f"lr must be a number or a tensor with 1 element, got {lr.numel()}")
-    if not 0 < lr < float("inf"):
-        raise ValueError(f"lr must be a finite number greater than 0, got {lr}")
+    if not 0 <= lr < float("inf"):
+        raise ValueError(f"lr must be a finite number of at least 0, got {lr}")
     for name in ("beta", "beta2"):
         if not (name == "beta2" and options[name] is None) and not 0 <= options[name] < 1:
             raise ValueError(f"{name} must be in [0, 1), got {options[name]}")

@@ -9,7 +9,7 @@ from torch import nn
 from badm import metrics
 from badm.groups.outputs import Output
 from badm.groups.overrides import Overrides, match_overrides
-from badm.groups.roles import DECIDED, Role, Routing, roles
+from badm.groups.roles import Role, Routing, remember, roles
 
 __all__ = ["parameter_groups"]
 
@@ -71,11 +71,12 @@ def parameter_groups(
         place = 0 if _suits(chosen, role) else 2 if role.kind in ("table", "vector") else 1
         key = (pattern, place, not role.decays)
         groups.setdefault(key, {"params": [], **options})["params"].append(p)
-        DECIDED[p] = (
-            Routing(role, changes["metric"], changes["metric"], f"overrides[{pattern!r}]")
-            if "metric" in changes
-            else Routing(role, metric, suited, role.why)
-        )
+        if "metric" in changes:
+            remember(
+                p, Routing(role, changes["metric"], changes["metric"], f"overrides[{pattern!r}]")
+            )
+        else:
+            remember(p, Routing(role, metric, suited, role.why))
     return [groups[key] for key in sorted(groups)]
 
 

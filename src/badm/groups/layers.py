@@ -24,8 +24,9 @@ def weight_of(layer: nn.Module) -> nn.Parameter | None:
     direction of ``weight_norm`` and whatever else has the most elements.
     """
     if nn.utils.parametrize.is_parametrized(layer, "weight"):
-        originals = list(layer.parametrizations["weight"].parameters(recurse=False))  # type: ignore[index]
-        weight = max(originals, key=nn.Parameter.numel)
+        parametrization = layer.get_submodule("parametrizations.weight")
+        originals = list(parametrization.parameters(recurse=False))
+        weight: nn.Parameter | None = max(originals, key=nn.Parameter.numel)
     else:
         names = ("weight_v", "weight_orig", "weight")  # the first two: older parametrisations
         found = (getattr(layer, name, None) for name in names)

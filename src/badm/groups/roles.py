@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from badm.groups.layers import EMBEDDINGS, NORMALISATIONS, weight_of
@@ -59,15 +59,23 @@ class Routing:
 
 # What parameter_groups decided, for as long as the parameter lives: groups hold tensors alone, and
 # badm.explain and the warnings want to say more of a parameter than its shape.
-DECIDED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+_DECIDED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def remember(p: Tensor, routing: Routing) -> None:
+    _DECIDED[p] = routing
+
+
+def recall(p: Tensor) -> Routing | None:
+    """Return what was decided for a parameter; None if its group was made by hand."""
+    routing: Routing | None = _DECIDED.get(p)  # type: ignore[no-untyped-call]
+    return routing
 
 
 def roles(module: nn.Module, output: Output | None = None) -> dict[nn.Parameter, Role]:
     """Return the role of every parameter, frozen ones included, in the module's order."""
     outputs = output_layers(module, output)
-    embeddings = {
-        layer.weight for layer in module.modules() if isinstance(layer, EMBEDDINGS)
-    }
+    embeddings = {layer.weight for layer in module.modules() if isinstance(layer, EMBEDDINGS)}
     without_decay = set(_without_decay(module))
     found: dict[nn.Parameter, Role] = {}
     for path, layer in module.named_modules():
@@ -84,7 +92,7 @@ def _kind(
     layer: nn.Module,
     name: str,
     p: nn.Parameter,
-    embeddings: set[nn.Parameter],
+    embeddings: set[Tensor],
     outputs: Mapping[nn.Parameter, str],
 ) -> tuple[Kind, str]:
     key = name.rpartition(".")[2]
