@@ -16,7 +16,7 @@ Output = str | nn.Module | Sequence[str | nn.Module]
 # Functions by which models name their own output layer: those of transformers and of timm.
 _OWN_WORDS = ("get_output_embeddings", "get_classifier")
 _HEAD = re.compile(
-    r"(^|_)(heads?|classifiers?|logits|score|predictor|pred|outputs|relationship)$"
+    r"(?<!pre_)(?<![a-z])(heads?|classifiers?|logits|score|predictor|pred|outputs|relationship)$"
     r"|^head_|^(text|visual|image|audio)_projection$"
 )
 _FINAL = ("output", "output_layer", "out", "fc_out")
