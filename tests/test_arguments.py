@@ -136,6 +136,7 @@ def test_the_defaults() -> None:
     assert group == {
         "lr": 1e-2,
         "beta": 0.9,
+        "momentum": 0.9,
         "metric": "spectral",
         "beta2": None,
         "eps": 1e-8,

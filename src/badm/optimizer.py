@@ -38,8 +38,16 @@ def _refuse_unused(init: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(init)
     def checked(self: BADM, *args: Any, **options: Any) -> None:
-        init(self, *args, **options)
         given = signature.bind(self, *args, **options).arguments
+        if (
+            given.get("momentum") is not None
+            and given.get("beta", given["momentum"]) != (given["momentum"])
+        ):
+            raise ValueError(
+                "beta and momentum are two names of one number, got "
+                f"beta={given['beta']} and momentum={given['momentum']}"
+            )
+        init(self, *args, **options)
         # The groups of a module were made with the arguments.
         for name in () if isinstance(given["params"], nn.Module) else self.defaults.keys() & given:
             values = [group[name] for group in self.param_groups]
@@ -73,6 +81,7 @@ class BADM(Optimizer):
         lr: Learning rate ``1/σ``, at least 0, a float or a tensor; on the scale of Adam's. The
             default is for training from scratch with a warm-up and a decay to 0.
         beta: Memory ``ρ/(ρ+σ)`` of the dual, in [0, 1); like Adam's ``beta1``.
+        momentum: Another name of ``beta``, by which schedulers such as ``OneCycleLR`` change it.
         metric: ``"euclidean"``, ``"diagonal"`` (as in Adam), ``"spectral"`` (orthogonal steps for
             matrices and convolution kernels, as in Muon) or ``"kronecker"`` (diagonal in Shampoo's
             eigenbasis, as in SOAP) or ``"kronecker-spectral"`` (the kronecker direction, made
@@ -109,6 +118,7 @@ class BADM(Optimizer):
         lr: float | Tensor = 1e-2,
         beta: float = 0.9,
         *,
+        momentum: float | None = None,
         metric: str = "spectral",
         beta2: float | None = None,
         eps: float = 1e-8,
@@ -126,9 +136,11 @@ class BADM(Optimizer):
                 raise ValueError(
                     "params must be parameters or groups of parameters, got an empty list"
                 )
+        beta = beta if momentum is None else momentum
         defaults = {
             "lr": lr,
             "beta": beta,
+            "momentum": beta,
             "metric": metric,
             "beta2": beta2,
             "eps": eps,
@@ -140,6 +152,7 @@ class BADM(Optimizer):
         }
         _check(defaults)
         self._metrics: dict[int, str] = {}  # by group: the metric that its states belong to
+        self._betas: dict[int, float] = {}  # by group: beta and momentum when they last agreed
         self._first_steps: FirstSteps | None = FirstSteps()
         super().__init__(params, defaults)
         if not any(group["params"] for group in self.param_groups):
@@ -171,8 +184,12 @@ class BADM(Optimizer):
         return cls(params, lr=1 / sigma, beta=rho / (rho + sigma), **options)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if "beta" in param_group or "momentum" in param_group:
+            beta = param_group.setdefault("beta", param_group.get("momentum"))
+            param_group.setdefault("momentum", beta)
         _check({**self.defaults, **param_group})
         super().add_param_group(param_group)
+        self._betas[len(self.param_groups) - 1] = self.param_groups[-1]["beta"]
         faults.check_group(self.param_groups[-1], self.defaults)
 
     def __repr__(self) -> str:
@@ -182,8 +199,11 @@ class BADM(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._metrics = {}
-        self._first_steps = None
-        for group in self.param_groups:
+        self._betas = {}
+        self.__dict__.setdefault("_first_steps", None)  # a copy has the warnings behind it
+        for index, group in enumerate(self.param_groups):
+            group.setdefault("momentum", group["beta"])
+            self._agree_on_beta(index, group)
             for option, value in _OPTIONS_ADDED_LATER.items():
                 group.setdefault(option, value)
             for p in group["params"]:
@@ -206,6 +226,7 @@ class BADM(Optimizer):
         if not torch.compiler.is_compiling() and self._first_steps is not None:
             self._first_steps = self._first_steps.look(self.param_groups)
         for index, group in enumerate(self.param_groups):
+            self._agree_on_beta(index, group)
             if self._metrics.get(index) != group["metric"]:
                 self._reset_stale_states(index)
             real, pairs, sharded = self._collect(group)
@@ -225,6 +246,14 @@ class BADM(Optimizer):
                 self._raise_if_mismatched(group, error)
                 raise
         return loss
+
+    def _agree_on_beta(self, index: int, group: dict[str, Any]) -> None:
+        """Let ``beta`` and ``momentum`` of a group follow the one that was changed last."""
+        if group["momentum"] != group["beta"]:
+            changed = "beta" if group["momentum"] == self._betas.get(index) else "momentum"
+            group["beta"] = group["momentum"] = group[changed]
+        if self._betas.get(index) != group["beta"]:
+            self._betas[index] = group["beta"]
 
     def _reset_stale_states(self, index: int) -> None:
         """Reset states that belong to another metric, with a warning if there are any."""
@@ -281,7 +310,8 @@ class BADM(Optimizer):
         return real, pairs, sharded
 
     def state_dict(self) -> dict[str, Any]:
-        for group in self.param_groups:
+        for index, group in enumerate(self.param_groups):
+            self._agree_on_beta(index, group)
             for p in group["params"]:
                 if state := self.state.get(p):
                     metrics.metric_for(*_as_real(group["metric"], p)).make_portable(state)
