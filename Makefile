@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test lint docs wheel clean
+.PHONY: help demo quick test lint docs wheel clients clean
 
 help:
 	@echo "make demo    badm compare digits: 14 methods, equally tuned; a table and a page"
@@ -15,6 +15,7 @@ help:
 	@echo "make lint    ruff, mypy and the directions of imports"
 	@echo "make docs    the site, build/docs/index.html; warnings are errors, examples are run"
 	@echo "make wheel   sdist and a wheel with the kernel in dist/, tried in an empty environment"
+	@echo "make clients tests with other packages: transformers, peft; in an environment of their own"
 	@echo "make clean   remove .venv and whatever was built"
 
 demo: $(STAMP)
@@ -42,6 +43,16 @@ docs: $(STAMP)
 wheel: $(STAMP)
 	$(BIN)/python tools/build_wheel.py dist
 
+# An environment of their own, so that make test stays quick and knows none of these packages.
+clients: .venv-clients/.installed
+	OMP_NUM_THREADS=1 .venv-clients/bin/python -m pytest -q tests/clients
+
+.venv-clients/.installed: pyproject.toml constraints.txt constraints-clients.txt
+	@test -x .venv-clients/bin/pip || $(PYTHON) -m venv .venv-clients
+	@.venv-clients/bin/python -m pip install -qq --no-input --disable-pip-version-check \
+		-c constraints.txt -c constraints-clients.txt -e '.[bench,dev]' transformers peft
+	@touch $@
+
 # pip is the last thing a new environment gets: where it is missing, making one was interrupted.
 # One command installs it all: torch without its pin would be replaced by a build for GPUs.
 $(STAMP): pyproject.toml setup.py constraints.txt src/badm/metrics/kernel.c
@@ -52,6 +63,6 @@ $(STAMP): pyproject.toml setup.py constraints.txt src/badm/metrics/kernel.c
 	@touch $@
 
 clean:
-	rm -rf .venv build dist src/badm.egg-info src/badm/metrics/_kernel*.so src/badm/metrics/_kernel*.pyd
+	rm -rf .venv .venv-clients build dist src/badm.egg-info src/badm/metrics/_kernel*.so src/badm/metrics/_kernel*.pyd
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,11 +19,10 @@ def one() -> list[Tensor]:
 
 
 BAD = [
-    ({"lr": 0.0}, r"lr must be .* greater than 0, got 0\.0"),
-    ({"lr": -1e-3}, r"lr must be .* greater than 0, got -0\.001"),
+    ({"lr": -1e-3}, r"lr must be .* at least 0, got -0\.001"),
     ({"lr": NAN}, r"lr must be a finite number .*, got nan"),
     ({"lr": INF}, r"lr must be a finite number .*, got inf"),
-    ({"lr": torch.tensor(-1.0)}, r"lr must be .* greater than 0, got -1\.0|got tensor\(-1\.\)"),
+    ({"lr": torch.tensor(-1.0)}, r"lr must be .* at least 0, got -1\.0|got tensor\(-1\.\)"),
     ({"lr": torch.tensor([0.1, 0.2])}, r"lr must be .* tensor with 1 element, got .*2"),
     ({"beta": -0.1}, r"beta must be in \[0, 1\), got -0\.1"),
     ({"beta": 1.0}, r"beta must be in \[0, 1\), got 1\.0"),
@@ -137,6 +136,7 @@ def test_the_defaults() -> None:
     assert group == {
         "lr": 1e-2,
         "beta": 0.9,
+        "momentum": 0.9,
         "metric": "spectral",
         "beta2": None,
         "eps": 1e-8,
@@ -146,6 +146,16 @@ def test_the_defaults() -> None:
         "fused": None,
         "differentiable": False,
     }
+
+
+def test_a_learning_rate_of_zero_leaves_the_weights_as_they_are() -> None:
+    """A warm-up may start there."""
+    (w,) = one()
+    before = w.detach().clone()
+    optimizer = BADM([w], lr=0.0)
+    w.grad = torch.ones_like(w)
+    optimizer.step()
+    assert w.equal(before)
 
 
 def test_named_parameters_and_generators_are_taken() -> None:

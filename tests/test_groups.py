@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from badm import BADM, parameter_groups
@@ -114,7 +115,9 @@ def test_one_metric_for_all_when_it_suits_all(metric: str) -> None:
 
 
 def test_a_module_without_parameters_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"module must have parameters, got a ReLU without any"):
+    with pytest.raises(
+        ValueError, match=r"module must have trainable parameters, got a ReLU with none"
+    ):
         parameter_groups(nn.ReLU())
 
 
@@ -126,3 +129,170 @@ def test_an_unknown_metric_is_an_error() -> None:
 def test_a_bad_weight_decay_is_an_error_when_the_optimizer_is_made() -> None:
     with pytest.raises(ValueError, match=r"weight_decay must be .* at least 0, got -0\.1"):
         BADM(parameter_groups(mlp(), weight_decay=-0.1))
+
+
+def hidden(module: nn.Module, **options: Any) -> set[str]:
+    """The matrices of a metric that leaves output layers to the diagonal one."""
+    found = by_name(module, metric="kronecker", **options)
+    return {name for name, (metric, _) in found.items() if metric != "diagonal"}
+
+
+class Parts(nn.Module):
+    """Parts by name, registered in this order."""
+
+    def __init__(self, **parts: nn.Module | nn.Parameter) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+
+def body() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6))
+
+
+def test_a_head_registered_first_is_the_output_layer() -> None:
+    assert hidden(Parts(head=nn.Linear(6, 3), body=body())) == {"body.0.weight", "body.2.weight"}
+
+
+def test_each_of_several_heads_is_an_output_layer() -> None:
+    heads = nn.ModuleDict(
+        {"a": nn.Linear(6, 3), "b": nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 2))}
+    )
+    module = Parts(body=body(), heads=heads)
+    assert hidden(module) == {"body.0.weight", "body.2.weight", "heads.b.0.weight"}
+
+
+def test_heads_of_attention_are_no_output_layers() -> None:
+    attention = nn.ModuleDict({"query": nn.Linear(6, 6), "key": nn.Linear(6, 6)})
+    module = Parts(heads=attention, last=nn.Linear(6, 3))
+    assert hidden(module) == {"heads.query.weight", "heads.key.weight"}
+
+
+def test_heads_in_repeated_blocks_are_no_output_layers() -> None:
+    blocks = nn.ModuleList([nn.ModuleDict({"head": nn.Linear(6, 6)}) for _ in range(2)])
+    assert hidden(Parts(blocks=blocks, last=nn.Linear(6, 3))) == {
+        "blocks.0.head.weight",
+        "blocks.1.head.weight",
+    }
+
+
+def test_a_head_before_an_output_is_none() -> None:
+    module = Parts(body=body(), head=nn.Linear(6, 6), output=nn.Linear(6, 3))
+    assert hidden(module) == {"body.0.weight", "body.2.weight", "head.weight"}
+
+
+@pytest.mark.parametrize("word", ["get_output_embeddings", "get_classifier"])
+def test_a_model_names_its_own_output_layer(word: str) -> None:
+    module = Parts(unusual=nn.Linear(6, 3), body=body())
+    setattr(module, word, lambda: module.unusual)
+    assert hidden(module) == {"body.0.weight", "body.2.weight"}
+
+
+@pytest.mark.parametrize("answer", [None, NotImplementedError])
+def test_a_model_without_an_answer_is_asked_no_further(answer: Any) -> None:
+    module = mlp()
+
+    def get_output_embeddings() -> None:
+        if answer is not None:
+            raise answer
+
+    module.get_output_embeddings = get_output_embeddings  # type: ignore[assignment]
+    assert hidden(module) == {"0.weight"}
+
+
+def test_output_layers_can_be_told() -> None:
+    module = Parts(first=nn.Linear(6, 3), second=nn.Linear(6, 3), body=body())
+    inside = {"body.0.weight", "body.2.weight"}
+    assert hidden(module, output=["first", module.second]) == inside
+    assert hidden(module, output="*rst.weight") == {*inside, "second.weight"}
+    assert hidden(module, output=()) == {*inside, "first.weight", "second.weight"}
+
+
+def test_overrides_by_name_take_a_metric_or_options() -> None:
+    module = mlp()
+    overrides = {"0.weight": "kronecker", "3.*": {"lr": 0.5, "weight_decay": 0.3}}
+    groups = parameter_groups(module, weight_decay=0.1, overrides=overrides)
+    found = {
+        name: {key: value for key, value in group.items() if key != "params"}
+        for group in groups
+        for name, p in module.named_parameters()
+        if any(p is each for each in group["params"])
+    }
+    assert found["0.weight"] == {"metric": "kronecker", "weight_decay": 0.1}
+    assert found["3.weight"] == {"metric": "spectral", "weight_decay": 0.3, "lr": 0.5}
+    assert found["1.weight"] == {"metric": "diagonal", "weight_decay": 0.0}
+    assert {group["lr"] for group in BADM(groups).param_groups} == {0.5, 1e-2}
+
+
+def test_a_tied_weight_can_be_overridden_by_either_name() -> None:
+    for name in ("embedding.weight", "head.weight"):
+        found = by_name(Language(tied=True), overrides={name: "euclidean"})
+        assert found["embedding.weight"][0] == "euclidean"
+
+
+@pytest.mark.parametrize("norm", [nn.utils.parametrizations.weight_norm, nn.utils.weight_norm])
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+def test_weight_norm_has_a_direction_and_a_gain(norm: Any) -> None:
+    module = nn.Sequential(norm(nn.Linear(6, 8)), norm(nn.Linear(8, 3)))
+    found = by_name(module, weight_decay=0.1)
+    gains = [n for n in found if n.endswith(("weight_g", "original0"))]
+    directions = [n for n in found if n.endswith(("weight_v", "original1"))]
+    assert [found[name] for name in gains] == [("diagonal", 0.0)] * 2
+    assert [found[name] for name in directions] == [("spectral", 0.1)] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("pos_embed", (9, 6)),
+        ("cls_token", (1, 1, 6)),
+        ("position_embeddings", (1, 9, 6)),
+        ("relative_position_bias_table", (9, 2)),
+        ("latents", (4, 6)),
+        ("A_log", (6, 4)),
+        ("layer_scale", (6, 1, 1)),
+        ("bias", (6, 6)),
+    ],
+)
+def test_bare_tables_and_gains_are_diagonal_without_decay(
+    name: str, shape: tuple[int, ...]
+) -> None:
+    module = Parts(body=body(), head=nn.Linear(6, 3), **{name: nn.Parameter(torch.ones(shape))})
+    assert by_name(module, weight_decay=0.1)[name] == ("diagonal", 0.0)
+
+
+def test_a_bare_matrix_is_a_matrix() -> None:
+    module = Parts(mixing=nn.Parameter(torch.ones(6, 6)), head=nn.Linear(6, 3))
+    assert by_name(module, weight_decay=0.1)["mixing"] == ("spectral", 0.1)
+
+
+def test_gains_of_a_norm_over_images_are_vectors() -> None:
+    module = Parts(norm=nn.LayerNorm((4, 5)), head=nn.Linear(6, 3))
+    assert by_name(module, weight_decay=0.1)["norm.weight"] == ("diagonal", 0.0)
+
+
+def test_what_the_model_excludes_from_weight_decay_has_none() -> None:
+    module = Parts(body=body(), head=nn.Linear(6, 3))
+    module.body[0].weight._no_weight_decay = True
+    module.no_weight_decay = lambda: {"head.weight"}  # type: ignore[assignment]
+    found = by_name(module, weight_decay=0.1)
+    assert found["body.0.weight"] == ("spectral", 0.0)
+    assert found["body.2.weight"] == ("spectral", 0.1)
+    assert found["head.weight"] == ("spectral", 0.0)
+
+
+def test_frozen_parameters_are_left_out_and_the_output_layer_stays_the_last() -> None:
+    module = mlp()
+    module[3].requires_grad_(False)
+    assert hidden(module) == {"0.weight"}
+    assert set(by_name(module)) == {"0.weight", "0.bias", "1.weight", "1.bias"}
+
+
+def test_a_module_is_grouped_by_the_optimizer_itself() -> None:
+    module = mlp()
+    made = BADM(module, metric="kronecker", weight_decay=0.1)
+    wanted = BADM(parameter_groups(module, metric="kronecker", weight_decay=0.1))
+    assert [g["metric"] for g in made.param_groups] == ["kronecker", "diagonal", "diagonal"]
+    for a, b in zip(made.param_groups, wanted.param_groups, strict=True):
+        assert [id(p) for p in a.pop("params")] == [id(p) for p in b.pop("params")]
+        assert {**a, "metric": ""} == {**b, "metric": ""}

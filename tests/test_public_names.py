@@ -21,6 +21,7 @@ PUBLIC = (
     "badm.distributed.consensus",
     "badm.distributed.ranks",
     "badm.distributed.sampler",
+    "badm.explanation",
     "badm.groups",
     "badm.metrics",
     "badm.optimizer",

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from badm.distributed.consensus import Consensus
     from badm.distributed.ranks import RankLostError, RankMismatchError, init_process_group
     from badm.distributed.sampler import DistributedBatchSampler
+    from badm.explanation import explain
     from badm.groups import parameter_groups
     from badm.optimizer import BADM, penalties
     from badm.paper import algorithm1, theory
@@ -23,6 +24,7 @@ __all__ = [
     "RankLostError",
     "RankMismatchError",
     "algorithm1",
+    "explain",
     "init_process_group",
     "metrics",
     "parameter_groups",
@@ -39,6 +41,7 @@ _MODULE_OF = {
     "RankLostError": "distributed.ranks",
     "RankMismatchError": "distributed.ranks",
     "algorithm1": "paper",
+    "explain": "explanation",
     "init_process_group": "distributed.ranks",
     "parameter_groups": "groups",
     "penalties": "optimizer",

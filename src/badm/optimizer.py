@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,12 +11,15 @@ from operator import attrgetter
 from typing import Any, cast, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiable
 
-from badm import metrics, update
+from badm import faults, metrics, update
 from badm.distributed import fsdp
-from badm.metrics import Parameters, Settings
+from badm.explanation import summary
+from badm.faults import FirstSteps
+from badm.groups import parameter_groups
+from badm.metrics import Parameters
 from badm.metrics.protocol import State, Step, state_dtype
 from badm.metrics.raw_memory import PLAIN_TYPES
 
@@ -24,6 +29,41 @@ _is_sparse = attrgetter("is_sparse")
 
 # Defaults for groups of a checkpoint that was saved before these options existed.
 _OPTIONS_ADDED_LATER = {"foreach": None, "fused": None, "differentiable": False, "maximize": False}
+
+
+def _refuse_unused(init: Callable[..., None]) -> Callable[..., None]:
+    """Refuse arguments that were given and that every parameter group overrides.
+
+    In a group, its own options come before the arguments of the optimizer, as in torch. Equal
+    values are no contradiction.
+    """
+    signature = inspect.signature(init)
+
+    @functools.wraps(init)
+    def checked(self: BADM, *args: Any, **options: Any) -> None:
+        given = signature.bind(self, *args, **options).arguments
+        if (
+            given.get("momentum") is not None
+            and given.get("beta", given["momentum"]) != (given["momentum"])
+        ):
+            raise ValueError(
+                "beta and momentum are two names of one number, got "
+                f"beta={given['beta']} and momentum={given['momentum']}"
+            )
+        init(self, *args, **options)
+        # The groups of a module were made with the arguments.
+        for name in () if isinstance(given["params"], nn.Module) else self.defaults.keys() & given:
+            values = [group[name] for group in self.param_groups]
+            if not any(value is given[name] or value == given[name] for value in values):
+                own = ", ".join(dict.fromkeys(map(repr, values)))
+                raise ValueError(
+                    f"{name}={given[name]!r} would not be used: every parameter group has its own "
+                    f"{name}, {own}. Leave the argument out, or give it to the groups, for example "
+                    "as an argument of parameter_groups"
+                )
+        faults.check_parameters(self.param_groups, metric_given="metric" in given)
+
+    return checked
 
 
 class BADM(Optimizer):
@@ -39,10 +79,12 @@ class BADM(Optimizer):
     sub-batches; the other metrics scale the step by the geometry of the loss.
 
     Args:
-        params: Parameters or groups of them; :func:`badm.parameter_groups` makes good groups.
-        lr: Learning rate ``1/σ``, > 0, a float or a tensor; on the scale of Adam's. The default is
-            for training from scratch with a warm-up and a decay to 0.
+        params: A model, whose groups :func:`badm.parameter_groups` makes with ``metric`` and
+            ``weight_decay``; or parameters, with or without names, or groups of them.
+        lr: Learning rate ``1/σ``, at least 0, a float or a tensor; on the scale of Adam's. The
+            default is for training from scratch with a warm-up and a decay to 0.
         beta: Memory ``ρ/(ρ+σ)`` of the dual, in [0, 1); like Adam's ``beta1``.
+        momentum: Another name of ``beta``, by which schedulers such as ``OneCycleLR`` change it.
         metric: ``"euclidean"``, ``"diagonal"`` (as in Adam), ``"spectral"`` (orthogonal steps for
             matrices and convolution kernels, as in Muon) or ``"kronecker"`` (diagonal in Shampoo's
             eigenbasis, as in SOAP) or ``"kronecker-spectral"`` (the kronecker direction, made
@@ -59,7 +101,7 @@ class BADM(Optimizer):
     Example:
 
     >>> model = torch.nn.Linear(3, 1)
-    >>> optimizer = BADM(model.parameters(), lr=0.01)
+    >>> optimizer = BADM(model, lr=0.01)
     >>> x, y = torch.randn(8, 3), torch.randn(8, 1)
     >>> for _ in range(2):
     ...     optimizer.zero_grad()
@@ -72,12 +114,14 @@ class BADM(Optimizer):
         metrics Kingma and Ba 2015 (Adam), Jordan et al. 2024 (Muon), Vyas et al. 2024 (SOAP).
     """
 
+    @_refuse_unused
     def __init__(
         self,
-        params: ParamsT,
+        params: ParamsT | nn.Module,
         lr: float | Tensor = 1e-2,
         beta: float = 0.9,
         *,
+        momentum: float | None = None,
         metric: str = "spectral",
         beta2: float | None = None,
         eps: float = 1e-8,
@@ -87,15 +131,19 @@ class BADM(Optimizer):
         fused: bool | None = None,
         differentiable: bool = False,
     ) -> None:
-        if not isinstance(params, Tensor):  # torch raises a clear error for a bare tensor
+        if isinstance(params, nn.Module):
+            params = parameter_groups(params, metric=metric, weight_decay=weight_decay)
+        elif not isinstance(params, Tensor):  # torch raises a clear error for a bare tensor
             params = cast(ParamsT, list(params))
             if not params:
                 raise ValueError(
                     "params must be parameters or groups of parameters, got an empty list"
                 )
+        beta = beta if momentum is None else momentum
         defaults = {
             "lr": lr,
             "beta": beta,
+            "momentum": beta,
             "metric": metric,
             "beta2": beta2,
             "eps": eps,
@@ -107,18 +155,20 @@ class BADM(Optimizer):
         }
         _check(defaults)
         self._metrics: dict[int, str] = {}  # by group: the metric that its states belong to
+        self._betas: dict[int, float] = {}  # by group: beta and momentum when they last agreed
+        self._first_steps: FirstSteps | None = FirstSteps()
         super().__init__(params, defaults)
         if not any(group["params"] for group in self.param_groups):
             raise ValueError("params must be parameters or groups of them, got empty groups")
 
     @classmethod
     def from_penalties(
-        cls, params: ParamsT, rho: float = 200.0, sigma: float = 800.0, **options: Any
+        cls, params: ParamsT | nn.Module, rho: float = 200.0, sigma: float = 800.0, **options: Any
     ) -> BADM:
         """Create BADM from ADMM's own parameters: ``lr = 1/σ`` and ``β = ρ/(ρ+σ)``.
 
         Args:
-            params: Parameters or groups of them.
+            params: A model, or parameters or groups of them, as in :class:`BADM`.
             rho: Proximal weight ``ρ`` > 0; the default is the paper's for its first task.
             sigma: Penalty ``σ`` > 0; the default is the paper's for its first task.
             **options: Other arguments of :class:`BADM`, except ``lr`` and ``beta``.
@@ -137,13 +187,26 @@ class BADM(Optimizer):
         return cls(params, lr=1 / sigma, beta=rho / (rho + sigma), **options)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if "beta" in param_group or "momentum" in param_group:
+            beta = param_group.setdefault("beta", param_group.get("momentum"))
+            param_group.setdefault("momentum", beta)
         _check({**self.defaults, **param_group})
         super().add_param_group(param_group)
+        self._betas[len(self.param_groups) - 1] = self.param_groups[-1]["beta"]
+        faults.check_group(self.param_groups[-1], self.defaults)
+
+    def __repr__(self) -> str:
+        rates = ", ".join(dict.fromkeys(f"{float(g['lr']):g}" for g in self.param_groups))
+        return f"{type(self).__name__}(lr={rates}): {summary(self)}"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._metrics = {}
-        for group in self.param_groups:
+        self._betas = {}
+        self.__dict__.setdefault("_first_steps", None)  # a copy has the warnings behind it
+        for index, group in enumerate(self.param_groups):
+            group.setdefault("momentum", group["beta"])
+            self._agree_on_beta(index, group)
             for option, value in _OPTIONS_ADDED_LATER.items():
                 group.setdefault(option, value)
             for p in group["params"]:
@@ -163,24 +226,37 @@ class BADM(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if not torch.compiler.is_compiling() and self._first_steps is not None:
+            self._first_steps = self._first_steps.look(self.param_groups)
         for index, group in enumerate(self.param_groups):
+            self._agree_on_beta(index, group)
             if self._metrics.get(index) != group["metric"]:
                 self._reset_stale_states(index)
             real, pairs, sharded = self._collect(group)
             try:
                 if len(real):
-                    _step_function(group)(real, _settings(group))
+                    _step_function(group)(real, update.settings_of(group))
                 if len(pairs):
                     fallback = metrics.find(group["metric"]).fallback
-                    _step_function(group)(pairs, replace(_settings(group), metric=fallback))
+                    _step_function(group)(
+                        pairs, replace(update.settings_of(group), metric=fallback)
+                    )
                 if len(sharded):
                     # Not fused: kernels need plain memory, which a DTensor does not have.
                     step = update.loop if group["foreach"] is False else update.foreach
-                    update.sharded(sharded, _settings(group), step)
+                    update.sharded(sharded, update.settings_of(group), step)
             except (KeyError, RuntimeError) as error:
                 self._raise_if_mismatched(group, error)
                 raise
         return loss
+
+    def _agree_on_beta(self, index: int, group: dict[str, Any]) -> None:
+        """Let ``beta`` and ``momentum`` of a group follow the one that was changed last."""
+        if group["momentum"] != group["beta"]:
+            changed = "beta" if group["momentum"] == self._betas.get(index) else "momentum"
+            group["beta"] = group["momentum"] = group[changed]
+        if self._betas.get(index) != group["beta"]:
+            self._betas[index] = group["beta"]
 
     def _reset_stale_states(self, index: int) -> None:
         """Reset states that belong to another metric, with a warning if there are any."""
@@ -252,7 +328,8 @@ class BADM(Optimizer):
         return Parameters(list(params), g, states)
 
     def state_dict(self) -> dict[str, Any]:
-        for group in self.param_groups:
+        for index, group in enumerate(self.param_groups):
+            self._agree_on_beta(index, group)
             for p in group["params"]:
                 if state := self.state.get(p):
                     metrics.metric_for(*_as_real(group["metric"], p)).make_portable(state)
@@ -367,26 +444,13 @@ def _as_real(name: str, p: Tensor) -> tuple[str, Tensor]:
     return (metrics.find(name).fallback, torch.view_as_real(p)) if p.is_complex() else (name, p)
 
 
-def _settings(group: dict[str, Any]) -> Settings:
-    lr = group["lr"]
-    return Settings(
-        lr=lr.reshape(()) if isinstance(lr, Tensor) else lr,
-        beta=group["beta"],
-        metric=group["metric"],
-        beta2=group["beta2"],
-        eps=group["eps"],
-        weight_decay=group["weight_decay"],
-        maximize=group["maximize"],
-    )
-
-
 def _check(options: dict[str, Any]) -> None:
     """Raise ``ValueError`` that names the argument, what it takes and what was given."""
     lr = options["lr"]
     if isinstance(lr, Tensor) and lr.numel() != 1:
         raise ValueError(f"lr must be a number or a tensor with 1 element, got {lr.numel()}")
-    if not 0 < lr < float("inf"):
-        raise ValueError(f"lr must be a finite number greater than 0, got {lr}")
+    if not 0 <= lr < float("inf"):
+        raise ValueError(f"lr must be a finite number of at least 0, got {lr}")
     for name in ("beta", "beta2"):
         if not (name == "beta2" and options[name] is None) and not 0 <= options[name] < 1:
             raise ValueError(f"{name} must be in [0, 1), got {options[name]}")

@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from operator import attrgetter
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from badm.metrics import Metric, Parameters, Settings, find, metric_for
 from badm.metrics.arithmetic import decay, in_dtype_of
@@ -57,6 +59,20 @@ def sharded(params: Parameters, s: Settings, step: Step) -> None:
     """Step on parameters that are sharded over ranks; ``step`` is for plain tensors."""
     for metric, part in _by_metric(params, s.metric):
         metric.sharded(part, s, step)
+
+
+def settings_of(group: dict[str, Any]) -> Settings:
+    """Return the settings of a parameter group for one step."""
+    lr = group["lr"]
+    return Settings(
+        lr=lr.reshape(()) if isinstance(lr, Tensor) else lr,
+        beta=group["beta"],
+        metric=group["metric"],
+        beta2=group["beta2"],
+        eps=group["eps"],
+        weight_decay=group["weight_decay"],
+        maximize=group["maximize"],
+    )
 
 
 def _by_metric(params: Parameters, name: str) -> Iterator[tuple[Metric, Parameters]]:

@@ -15,21 +15,18 @@ from badm.bench.paper import Paper
 
 
 def groups(module: nn.Module, metric: str, weight_decay: float) -> list[dict[str, Any]]:
-    """Return the groups of :func:`badm.parameter_groups` without frozen parameters.
+    """Return the groups of :func:`badm.parameter_groups`, without frozen parameters.
 
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     >>> _ = model[0].requires_grad_(False)
     >>> [[tuple(p.shape) for p in group["params"]] for group in groups(model, "diagonal", 0.0)]
     [[(2, 4)], [(2,)]]
     """
-    all_groups = badm.parameter_groups(module, metric=metric, weight_decay=weight_decay)
-    for group in all_groups:
-        group["params"] = [p for p in group["params"] if p.requires_grad]
-    return [group for group in all_groups if group["params"]]
+    return badm.parameter_groups(module, metric=metric, weight_decay=weight_decay)
 
 
 def _make(module: nn.Module, *, metric: str, weight_decay: float, **setting: Any) -> badm.BADM:
-    return badm.BADM(groups(module, metric, weight_decay), metric=metric, **setting)
+    return badm.BADM(groups(module, metric, weight_decay), **setting)
 
 
 def _of_penalties(rho: float, sigma: float) -> Setting:
