@@ -1,4 +1,4 @@
-"""Sphinx: warn of links within the site that lead nowhere, once it is written.
+"""Sphinx: refuse links within the site that lead nowhere, once it is written.
 
 Sphinx checks the references that it makes. This looks at the pages as a browser does: at every
 address of a link, picture, script or style.
@@ -55,13 +55,15 @@ def broken_links(site: Path) -> Iterator[str]:
                 yield f"{file.relative_to(site)}: {address}"
 
 
-def warn_of_broken_links(app: Sphinx, failed: Exception | None) -> None:
-    from sphinx.util.logging import getLogger
+def refuse_broken_links(app: Sphinx, failed: Exception | None) -> None:
+    """Fail, since a warning after the last page would not count as one."""
+    from sphinx.errors import ExtensionError
 
     if failed is None and app.builder.name == "html":
-        for link in broken_links(Path(app.outdir)):
-            getLogger(__name__).warning("a link leads nowhere: %s", link)
+        broken = list(broken_links(Path(app.outdir)))
+        if broken:
+            raise ExtensionError("these links lead nowhere:\n" + "\n".join(broken))
 
 
 def setup(app: Sphinx) -> None:
-    app.connect("build-finished", warn_of_broken_links)
+    app.connect("build-finished", refuse_broken_links)

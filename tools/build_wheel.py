@@ -36,6 +36,8 @@ print(badm.__file__)
 
 def build(folder: Path) -> tuple[Path, Path]:
     """Build both into an empty folder and return the sdist and the wheel."""
+    # What an earlier build has listed would be packed again, whatever MANIFEST.in says now.
+    (ROOT / "src" / "badm.egg-info" / "SOURCES.txt").unlink(missing_ok=True)
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
