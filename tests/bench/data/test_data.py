@@ -25,6 +25,7 @@ from torch import nn
 from badm.bench import data
 from badm.bench.data import checksums, hub, idx
 from badm.bench.data.dataset import FetchFailed, Files, MissingData
+from badm.bench.data.handlers import CHECK, FETCH
 from badm.bench.tasks import by_dataset
 
 MNIST = data.find("mnist")
@@ -94,6 +95,11 @@ def test_names_and_layouts_of_the_catalogue() -> None:
         assert by_dataset()[dataset.name]
         assert {files.pattern.split("/")[0] for files in dataset.files} <= {dataset.folder}
         assert dataset.folder is None or dataset.folder in dataset.layout
+
+
+def test_every_dataset_with_files_can_be_fetched_and_checked() -> None:
+    with_files = [dataset.name for dataset in data.DATASETS if dataset.files]
+    assert sorted(FETCH) == sorted(CHECK) == sorted(with_files)
 
 
 @pytest.mark.parametrize(
