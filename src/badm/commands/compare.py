@@ -153,8 +153,7 @@ def compare(
     """
     shown = not (as_json or quiet)
     begun = f"Comparing {methods.replace(',', ', ')} on {', '.join(tasks)}; runs are kept in {runs}"
-    with options.importing(begun, shown=shown):
-        from badm.bench.compare import choices, progress, protocol  # noqa: F401
+    options.import_comparisons(begun, shown=shown)
     interrupted = False
     with exit_on_error():
         RunStore(runs)  # the report may go into it

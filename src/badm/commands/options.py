@@ -39,6 +39,12 @@ def importing(announcement: str, *, shown: bool) -> Iterator[None]:
         yield
 
 
+def import_comparisons(announcement: str, *, shown: bool) -> None:
+    """Say what is about to be done, and import what comparing and searching needs."""
+    with importing(announcement, shown=shown):
+        from badm.bench.compare import choices, progress, protocol  # noqa: F401
+
+
 def one_of(*choices: str) -> Any:
     """A callback that takes these values and no others."""
 

@@ -55,8 +55,7 @@ def tune(
     """
     shown = not (as_json or quiet)
     begun = f"Searching for the best setting of {method} on {task}; runs are kept in {runs}"
-    with options.importing(begun, shown=shown):
-        from badm.bench.compare import choices, progress, protocol  # noqa: F401
+    options.import_comparisons(begun, shown=shown)
     with exit_on_error():
         with stdout_to_stderr():
             result = bench.tune(
