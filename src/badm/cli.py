@@ -12,6 +12,15 @@ from badm.processes.parent_death import exit_with_parent, started_by_torchrun
 if TYPE_CHECKING:
     import typer
 
+HELP = """Batch ADMM for deep learning: compare optimizers, train with them, check the theorem.
+
+**Examples**
+
+- `badm compare digits`
+- `badm run digits --method badm`
+- `badm list tasks image`
+- `badm compare --help`
+"""
 EXTRA = (
     "filelock",
     "matplotlib",
@@ -35,32 +44,26 @@ def application() -> typer.Typer:
     """
     import typer
 
-    from badm.commands import (
-        certify,
-        compare,
-        data,
-        list_names,
-        report,
-        reproduce,
-        run,
-        tune,
-        version,
-    )
+    from badm.commands import data, list_names, version
+    from badm.commands.certify import certify
+    from badm.commands.compare import compare
+    from badm.commands.help_pages import Command, Group
+    from badm.commands.report import report
+    from badm.commands.reproduce import reproduce
+    from badm.commands.run import run
+    from badm.commands.tune import tune
 
     app = typer.Typer(
-        help="Batch ADMM for deep learning.",
+        help=HELP,
+        cls=Group,
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode="markdown",
         pretty_exceptions_show_locals=False,
     )
     app.callback()(version.version)
-    app.command("compare")(compare.compare)
-    app.command("run")(run.run)
-    app.command("reproduce")(reproduce.reproduce)
-    app.command("tune")(tune.tune)
-    app.command("report")(report.report)
-    app.command("certify")(certify.certify)
+    for command in (compare, run, reproduce, tune, report, certify):
+        app.command(command.__name__, cls=Command)(command)
     app.add_typer(list_names.app, name="list")
     app.add_typer(data.app, name="data")
     return app

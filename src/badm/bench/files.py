@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import IO, Any
 from zipfile import ZIP_STORED, ZipFile
 
-import torch
-
 from badm.bench import formatting
 from badm.bench.errors import StoreError
 
@@ -96,6 +94,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def save_tensors(path: Path, content: Any) -> None:
     """Write what ``torch.load(weights_only=True)`` can read, completely or not at all."""
+    import torch
+
     try:
         with _atomic_file(path) as file:
             torch.save(content, file)
@@ -111,6 +111,8 @@ def load_tensors(path: Path, device: str = "cpu") -> Any:
     Tensors that were on a device are loaded to ``device``. Those on the CPU stay there: optimizers
     keep their step counts on it.
     """
+    import torch
+
     require_regular(path)
     with ZipFile(path) as archive:
         # torch compresses nothing: what is compressed may be a thousand times as large in memory.

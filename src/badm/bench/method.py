@@ -34,13 +34,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from reprlib import repr as short
-from typing import Any, Literal, Protocol
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import badm
 from badm.bench.paper import Paper
+
+if TYPE_CHECKING:  # the commands import this file, and `badm --help` is not to wait for torch
+    from torch import Tensor, nn
 
 Setting = dict[str, Any]  # numbers, strings and booleans by name, saved as JSON
 Family = Literal["badm", "keras", "torch", "peer", "layer-wise", "replicas"]
@@ -326,6 +326,8 @@ PACKAGES = (
 @cache
 def package_versions() -> dict[str, str]:
     """Return the installed versions of badm, torch and the packages that methods use."""
+    import torch
+
     found = {"badm": badm.__version__, "torch": torch.__version__}
     for name in PACKAGES:
         try:

@@ -87,14 +87,14 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any, ClassVar, Literal
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import badm
 from badm.bench.paper import Paper
-from badm.paper.partition import map_leaves
+
+if TYPE_CHECKING:  # the commands import this file, and `badm --help` is not to wait for torch
+    import torch
+    from torch import Tensor, nn
 
 Scale = Literal["smoke", "cpu", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "cpu", "paper")
@@ -166,6 +166,7 @@ class Player:
         module: The part of the model whose parameters it trains.
         loss: Called as ``loss(model, batch)`` with the whole model; returns a scalar tensor.
 
+    >>> from torch import nn
     >>> generator = nn.Linear(2, 1)
     >>> Player("generator", generator, lambda model, batch: model(batch).mean()).name
     'generator'
@@ -366,6 +367,8 @@ def _is_part(value: Any) -> bool:
 
 def device_of(model: nn.Module) -> torch.device:
     """The device that a model is on."""
+    import torch
+
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
@@ -374,13 +377,18 @@ def to_device(nest: Any, device: torch.device | str) -> Any:
 
     What else has a method ``to`` is moved with it, but for modules, which would change in place.
 
+    >>> import torch
     >>> to_device({"x": torch.zeros(2), "name": "x"}, "meta")
     {'x': tensor(..., device='meta', size=(2,)), 'name': 'x'}
     """
+    from badm.paper.partition import map_leaves
+
     return map_leaves(partial(_leaf_to_device, device), nest)
 
 
 def _leaf_to_device(device: torch.device | str, leaf: Any) -> Any:
+    from torch import nn
+
     if is_dataclass(leaf) and not isinstance(leaf, type):
         fields_before = {field.name: getattr(leaf, field.name) for field in fields(leaf)}
         moved = {name: to_device(value, device) for name, value in fields_before.items()}
@@ -391,6 +399,8 @@ def _leaf_to_device(device: torch.device | str, leaf: Any) -> Any:
 
 
 def _first_tensor(nest: Any) -> Tensor:
+    from torch import Tensor
+
     if isinstance(nest, Tensor):
         return nest
     parts = nest.values() if isinstance(nest, Mapping) else nest
@@ -407,6 +417,8 @@ def _first_tensor(nest: Any) -> Tensor:
 
 
 def _index(nest: Any, indices: Tensor) -> Any:
+    from torch import Tensor
+
     if isinstance(nest, Tensor):
         return nest[indices]
     if isinstance(nest, Mapping):

@@ -6,13 +6,11 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from badm.paper.theory import Certificate
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from torch import Tensor
+
+    from badm.paper.theory import Certificate
 
 FORMATS = (".png", ".pdf", ".svg")
 MEASURED, BOUND, RISE, FAILS = "#1f5fa8", "#d1730f", "#8a5cc2", "#c4162a"
@@ -43,7 +41,7 @@ def _descent(axes: Axes, certificate: Certificate) -> None:
     _plot(axes, 1, change, "^", RISE, "rise $L^k - L^{k-1}$, measured")
     _plot(axes, 1, -allowed, "--", BOUND, "least fall the theorem takes")
     _plot(axes, 1, allowed, "--", BOUND, "largest rise the theorem takes")
-    failed = torch.zeros_like(change)
+    failed = change.new_zeros(len(change))
     for k in certificate.violations:
         failed[k - 1] = change[k - 1].abs()
     _plot(axes, 1, failed, "x", FAILS, "an inequality fails")

@@ -1,12 +1,13 @@
 """``badm certify``: the paper's theorem, measured against its bounds on a synthetic problem."""
 
+from __future__ import annotations
+
 import json
 import math
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -15,9 +16,13 @@ from badm.bench.files import os_error_reason
 from badm.bench.report.terminal import console
 from badm.commands.certificate_plot import FORMATS, draw
 from badm.commands.exit_codes import STORE_FAILED, exit_with
-from badm.commands.paper_settings import study
-from badm.paper.partition import Partition
-from badm.paper.theory import Certificate, LeastSquares, LogisticRegression, Problem
+from badm.processes import signals
+
+if TYPE_CHECKING:
+    import torch
+
+    from badm.paper.partition import Partition
+    from badm.paper.theory import Certificate, Problem
 
 HOLDS, VIOLATED, NOT_COVERED = 0, 1, 3
 MOST = 100_000_000  # steps, or numbers in a matrix: 0.8 GB
@@ -68,16 +73,27 @@ def _writable(path: Path) -> Path:
 
 def certify(
     problem: Annotated[
-        ProblemName, typer.Option(help="Loss of the synthetic problem.")
+        ProblemName,
+        typer.Option(help="Loss of the problem: least-squares or logistic.", metavar="NAME"),
     ] = ProblemName.least_squares,
-    samples: Annotated[int, typer.Option(callback=_at_least_1, help="Number of samples N.")] = 240,
-    features: Annotated[int, typer.Option(callback=_at_least_1, help="Number of features.")] = 8,
+    samples: Annotated[
+        int, typer.Option(callback=_at_least_1, help="Number of samples.", metavar="N")
+    ] = 240,
+    features: Annotated[
+        int, typer.Option(callback=_at_least_1, help="Number of features.", metavar="N")
+    ] = 8,
     l2: Annotated[
-        float, typer.Option(callback=_at_least_0, help="Weight of (l2/2)‖w‖² in every loss.")
+        float,
+        typer.Option(callback=_at_least_0, help="Weight of (l2/2)‖w‖² in every loss.", metavar="X"),
     ] = 0.0,
-    batches: Annotated[int, typer.Option(callback=_at_least_1, help="Number of batches B.")] = 1,
+    batches: Annotated[
+        int, typer.Option(callback=_at_least_1, help="Number of batches.", metavar="B")
+    ] = 1,
     sub_batches: Annotated[
-        int, typer.Option(callback=_at_least_1, help="Number of sub-batches S in each batch.")
+        int,
+        typer.Option(
+            callback=_at_least_1, help="Number of sub-batches in each batch.", metavar="S"
+        ),
     ] = 4,
     rho: Annotated[
         float | None,
@@ -87,14 +103,24 @@ def certify(
         float | None,
         typer.Option(callback=_positive, help="Penalty σ > 0. Default: 5·max(η, ρ).", metavar="σ"),
     ] = None,
-    steps: Annotated[int, typer.Option(callback=_at_least_1, help="Number of iterations K.")] = 200,
-    seed: Annotated[int, typer.Option(callback=_seed, help="Seed of data and partition.")] = 0,
+    steps: Annotated[
+        int, typer.Option(callback=_at_least_1, help="Number of iterations.", metavar="K")
+    ] = 200,
+    seed: Annotated[
+        int, typer.Option(callback=_seed, help="Seed of data and partition.", metavar="N")
+    ] = 0,
     start: Annotated[
         StartName,
-        typer.Option(help="Duals at −∇F_s(w⁰), which the theorem covers, or at zero."),
+        typer.Option(
+            help="First duals: gradient, −∇F_s(w⁰), which the theorem covers, or zero.",
+            metavar="NAME",
+        ),
     ] = StartName.gradient,
     output: Annotated[
-        Path, typer.Option("--output", "-o", callback=_writable, help="File for the picture.")
+        Path,
+        typer.Option(
+            "--output", "-o", callback=_writable, help="File for the picture.", metavar="FILE"
+        ),
     ] = Path("certificate.png"),
     picture: Annotated[bool, typer.Option(help="Draw the picture.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -128,6 +154,9 @@ def certify(
     - `badm certify --rho 2 --sigma 8 --json --no-picture`
     - `badm certify --paper`
     """
+    with signals.exit_on_signal():
+        from badm.commands.paper_settings import study
+        from badm.paper.theory import Certificate
     out = console()
     if paper:
         if rho is not None or sigma is not None:
@@ -182,6 +211,10 @@ def synthetic(name: str, samples: int, features: int, l2: float, seed: int) -> P
             f"must make matrices of at most {MOST:,} numbers, got {samples} x {features}",
             param_hint="--samples, --features",
         )
+    import torch
+
+    from badm.paper.theory import LeastSquares, LogisticRegression
+
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -212,6 +245,10 @@ def divide(samples: int, batches: int, sub_batches: int, seed: int) -> Partition
             f"must be at most the {smallest} samples of the smallest batch, got {sub_batches}",
             param_hint="--sub-batches",
         )
+    import torch
+
+    from badm.paper.partition import Partition
+
     generator = torch.Generator().manual_seed(seed)
     return Partition(samples, size, sub_batches=sub_batches, generator=generator)
 

@@ -26,12 +26,18 @@ def compare(
     tasks: Annotated[
         list[str],
         typer.Argument(
-            help="Names (`badm list tasks`), files (`my_task.py`), or `suite`: every kind of task."
+            help="Names (`badm list tasks`), files (`my_task.py`), or `suite`: every kind of task.",
+            metavar="TASK",
         ),
     ],
     methods: Annotated[
         str,
-        typer.Option("--methods", "-m", help="Comma-separated names; `all` and `badm*` work too."),
+        typer.Option(
+            "--methods",
+            "-m",
+            help="Comma-separated names (`badm list methods`); `all` and `badm*` work too.",
+            metavar="NAMES",
+        ),
     ] = DEFAULT["methods"],
     protocol: Annotated[
         str,
@@ -39,12 +45,15 @@ def compare(
             help="tuned: as many trials for every method, then fresh seeds; speed: the smallest "
             "part of the baseline's budget that reaches its score; paper: its settings.",
             callback=options.one_of("tuned", "speed", "paper"),
+            metavar="NAME",
         ),
     ] = DEFAULT["protocol"],
     trials: options.Trials = DEFAULT["trials"],
     seeds: Annotated[
         int,
-        typer.Option(callback=options.between(1, TUNING_SEED), help="Final runs per method."),
+        typer.Option(
+            callback=options.between(1, TUNING_SEED), help="Final runs per method.", metavar="N"
+        ),
     ] = DEFAULT["seeds"],
     scale: options.Scale = DEFAULT["scale"],
     schedule: Annotated[
@@ -52,6 +61,7 @@ def compare(
         typer.Option(
             help=f"Learning-rate schedule: {', '.join(SCHEDULES)}.",
             callback=options.one_of(*SCHEDULES),
+            metavar="NAME",
             show_default="constant; linear in the speed protocol",
         ),
     ] = DEFAULT["schedule"],
@@ -60,6 +70,7 @@ def compare(
         typer.Option(
             callback=options.between(0, MOST_WARMUP),
             help="Fraction of the steps over which the learning rate first rises from 0.",
+            metavar="FRACTION",
             show_default="0; 0.05 in the speed protocol",
         ),
     ] = DEFAULT["warmup"],
@@ -69,6 +80,7 @@ def compare(
             help="What the trials search: lr, for most methods the learning rate; wide, also the "
             "memory, beta2 and weight decay that a method has.",
             callback=options.one_of("lr", "wide"),
+            metavar="NAME",
         ),
     ] = DEFAULT["search"],
     objective: Annotated[
@@ -76,6 +88,7 @@ def compare(
         typer.Option(
             help="What the search optimizes: the best score, or the fewest steps to the target.",
             callback=options.one_of("score", "steps"),
+            metavar="NAME",
         ),
     ] = DEFAULT["objective"],
     target: Annotated[
@@ -83,6 +96,7 @@ def compare(
         typer.Option(
             help="Validation score to count steps to, instead of the task's own.",
             callback=options.between(),
+            metavar="SCORE",
         ),
     ] = DEFAULT["target"],
     steps: options.Steps = DEFAULT["steps"],
@@ -90,13 +104,15 @@ def compare(
         str,
         typer.Option(
             help="The method the others are tested against.",
+            metavar="METHOD",
             show_default="badm if it takes part, else the first",
         ),
     ] = DEFAULT["reference"],
     baseline: Annotated[
         str,
         typer.Option(
-            help="Of the speed protocol: the method whose score at the whole budget is the target."
+            help="Of the speed protocol: the method whose score at the whole budget is the target.",
+            metavar="METHOD",
         ),
     ] = DEFAULT["baseline"],
     runs: options.Runs = DEFAULT["runs"],
@@ -130,12 +146,14 @@ def compare(
 
     - `badm compare digits`
     - `badm compare digits --methods badm,adam,nadam,muon --seeds 5 --trials 8`
-    - `badm compare my_task.py --methods 'badm*,adam' --target 0.9 --objective steps`
-    - `badm compare suite --protocol speed --methods adamw,badm,badm-untouched,muon`
+    - `badm compare my_task.py -m 'badm*,adam' --target 0.9 --objective steps`
+    - `badm compare suite --protocol speed -m adamw,badm,badm-untouched,muon`
     - `badm compare digits my_task.py -o report.html -o table.md -o figures`
-    - `badm compare my_task.py --study postgresql://host/name    # on several machines`
+    - `badm compare my_task.py --study postgresql://host/name`, on several machines
     """
-    options.import_comparisons()
+    shown = not (as_json or quiet)
+    begun = f"Comparing {methods.replace(',', ', ')} on {', '.join(tasks)}; runs are kept in {runs}"
+    options.import_comparisons(begun, shown=shown)
     interrupted = False
     with exit_on_error():
         RunStore(runs)  # the report may go into it
@@ -162,7 +180,7 @@ def compare(
                     threads=threads,
                     device=device,  # type: ignore[arg-type]
                     study=study,
-                    progress=not (as_json or quiet),
+                    progress=shown,
                     say=say,
                 )
         except ComparisonInterrupted as interrupt:

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from badm.bench.data import (
@@ -26,60 +25,80 @@ from badm.bench.data import (
     verify,
 )
 from badm.bench.report.terminal import console, text_column, visible
-from badm.bench.tasks import by_dataset
+from badm.commands import listing
+from badm.commands.help_pages import Command, Group
+from badm.commands.names import Column, Word, matching, print_names
 
 GOOD, WRONG, UNUSABLE, MISSING = 0, 1, 2, 3
 SHOWN = 10  # problems of one dataset that are printed; --json has them all
 COLOURS = {"present": "green", "partly": "yellow", "missing": "red"}
-
-app = typer.Typer(
-    help="Datasets: list them, verify them, fetch them.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
+COLUMNS = (
+    Column("name"),
+    Column("what", wrap=True),
+    Column("size", justify="right"),
+    Column("status"),
+    Column("tasks", wrap=True, extra=True),
+    Column("where", extra=True),
 )
 
-Names = Annotated[list[str], typer.Argument(help="Names as `badm data list` shows them.")]
+HELP = """Datasets: list them, verify them, fetch them.
+
+**Examples**
+
+- `badm data list`
+- `badm data fetch mnist`
+- `badm data verify`
+"""
+
+app = typer.Typer(help=HELP, cls=Group, no_args_is_help=True, rich_markup_mode="markdown")
+
+Names = Annotated[
+    list[str], typer.Argument(help="Names as `badm data list` shows them.", metavar="NAME")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar, and problems only.")]
 
 
-@app.command("list")
-def list_datasets(as_json: AsJson = False) -> None:
+@app.command("list", cls=Command)
+def list_datasets(word: Word = "", as_json: AsJson = False) -> None:
     """Show every dataset: what it is, which tasks use it, and whether it is there.
 
     The data folder is `BADM_DATA`, or `~/.cache/badm` if that is not set. To check the files
     themselves, use `badm data verify`.
 
+    **Exit codes**
+
+    - 0: done
+    - 2: no dataset matches the word
+
     **Examples**
 
-    - `badm data list`
+    - `badm data list`, which is also `badm list datasets`
+    - `badm data list digits`
     - `badm data list --json`
     - `BADM_DATA=/data badm data list`
     """
-    rows = [_row(dataset) for dataset in DATASETS]
+    rows = matching(
+        [_row(dataset) for dataset in DATASETS], word, what="dataset", description="what"
+    )
     if as_json:
         _print_json(rows)
         return
-    out = console()
-    wide = out.width >= 120  # else names and sizes would be squeezed; JSON has the rest
-    table = Table(title=f"Datasets in {root()}", title_justify="left", box=None, pad_edge=False)
-    table.add_column("name", no_wrap=True)
-    table.add_column("what", ratio=2)
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("status", no_wrap=True)
-    if wide:
-        table.add_column("tasks", ratio=1, overflow="fold")
-        table.add_column("where", overflow="fold")
-    for row in rows:
-        state = Text(row["status"], style=COLOURS.get(row["status"], ""))
-        tasks = ", ".join(row["tasks"])
-        size = _megabytes(row["bytes"])
-        more = (tasks, row["folder"] or "") if wide else ()
-        table.add_row(row["name"], row["what"], size, state, *more)
-    out.print(table)
+    cells = [
+        (
+            row["name"],
+            row["what"],
+            _megabytes(row["bytes"]),
+            Text(row["status"], style=COLOURS.get(row["status"], "")),
+            ", ".join(row["tasks"]),
+            row["folder"] or "",
+        )
+        for row in rows
+    ]
+    print_names(COLUMNS, cells, title=f"Datasets in {root()}")
 
 
-@app.command("verify")
+@app.command("verify", cls=Command)
 def verify_datasets(
     names: Names = [],  # noqa: B006  # typer copies it
     as_json: AsJson = False,
@@ -136,7 +155,7 @@ def verify_datasets(
     raise typer.Exit(GOOD)
 
 
-@app.command("fetch")
+@app.command("fetch", cls=Command)
 def fetch_datasets(names: Names, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Download datasets into the data folder, unless they are already there and intact.
 
@@ -200,7 +219,7 @@ def _row(dataset: Dataset) -> dict[str, Any]:
         "name": dataset.name,
         "title": dataset.title,
         "what": dataset.what,
-        "tasks": list(by_dataset().get(dataset.name, ())),
+        "tasks": listing.tasks_by_dataset().get(dataset.name, []),
         "status": status(dataset),
         "bytes": sum(path.stat().st_size for path in found) if found else dataset.size,
         "folder": dataset.folder,

@@ -10,12 +10,8 @@ import typer
 
 from badm.bench.errors import ProtocolError, StoreError, TaskError, error_location
 from badm.bench.files import os_error_reason
-from badm.bench.methods import UnknownMethod
 from badm.bench.report.terminal import visible
-from badm.bench.tasks import UnknownTask
-from badm.bench.tasks.error_context import described
 from badm.commands.output_streams import discard_output, spell_out
-from badm.distributed.ranks import RankLostError
 from badm.processes import signals
 
 FAILED = 1  # a run or a task failed
@@ -28,15 +24,23 @@ def exit_on_error() -> Iterator[None]:
     """Turn what can go wrong into a sentence on stderr and an exit code."""
     try:
         yield
-    except (UnknownTask, UnknownMethod, ProtocolError, ValueError) as error:
+    except (ProtocolError, ValueError) as error:
         exit_with(str(error), USAGE)
-    except (TaskError, RankLostError) as error:
+    except TaskError as error:
         exit_with(str(error), FAILED)
     except StoreError as error:
         exit_with(str(error), STORE_FAILED)
     except KeyboardInterrupt:
         exit_with("interrupted; run the same command to resume", signals.exit_code())
+    except RuntimeError as error:
+        from badm.distributed.ranks import RankLostError  # imports torch, which was imported to run
+
+        if not isinstance(error, RankLostError):
+            raise
+        exit_with(str(error), FAILED)
     except SystemExit as error:  # no command raises it: a task has, where nobody asked it to work
+        from badm.bench.tasks.error_context import described
+
         exit_with(f"the code of a task raised {described(error)} ({error_location(error)})", FAILED)
 
 

@@ -3,7 +3,8 @@
 import inspect
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from reprlib import repr as short
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from badm.bench.engine.options import AUTO, DEVICES
 from badm.bench.engine.schedules import MOST_WARMUP, SCHEDULES
 from badm.bench.method import Method, Setting
 from badm.bench.report.saving import OUTPUT_FORMS, check_output
+from badm.bench.report.terminal import console
 from badm.bench.task import MOST, SCALES
 from badm.processes import signals
 
@@ -24,11 +26,23 @@ def defaults(function: Callable[..., Any]) -> dict[str, Any]:
     return {one.name: one.default for one in parameters if one.default is not one.empty}
 
 
-def import_comparisons() -> None:
-    """Import what takes long: not for --help to wait for, and Ctrl-C is to work meanwhile."""
+@contextmanager
+def importing(announcement: str, *, shown: bool) -> Iterator[None]:
+    """Say on a terminal what is about to be done, around imports that take seconds.
+
+    They are not for ``--help`` to wait for, and Ctrl-C is to work meanwhile.
+    """
+    out = console(stderr=True)
+    if shown and out.is_terminal:
+        out.print(announcement)
     with signals.exit_on_signal():
+        yield
+
+
+def import_comparisons(announcement: str, *, shown: bool) -> None:
+    """Say what is about to be done, and import what comparing and searching needs."""
+    with importing(announcement, shown=shown):
         from badm.bench.compare import choices, progress, protocol  # noqa: F401
-        from badm.bench.reproduce import planning  # noqa: F401
 
 
 def one_of(*choices: str) -> Any:
@@ -62,12 +76,15 @@ Scale = Annotated[
     typer.Option(
         help="Size of the task: smoke (seconds), cpu, or paper (as in the paper).",
         callback=one_of(*SCALES),
+        metavar="NAME",
     ),
 ]
 Schedule = Annotated[
     str,
     typer.Option(
-        help=f"Learning-rate schedule: {', '.join(SCHEDULES)}.", callback=one_of(*SCHEDULES)
+        help=f"Learning-rate schedule: {', '.join(SCHEDULES)}.",
+        callback=one_of(*SCHEDULES),
+        metavar="NAME",
     ),
 ]
 Warmup = Annotated[
@@ -75,34 +92,44 @@ Warmup = Annotated[
     typer.Option(
         callback=between(0, MOST_WARMUP),
         help="Fraction of the steps over which the learning rate first rises from 0.",
+        metavar="FRACTION",
     ),
 ]
 Steps = Annotated[
     int | None,
     typer.Option(
-        callback=between(1, MOST), help="Training steps, instead of the task's own number."
+        callback=between(1, MOST),
+        help="Training steps, instead of the task's own number.",
+        metavar="N",
     ),
 ]
 Trials = Annotated[
     int,
     typer.Option(
-        callback=between(1, 10_000), help="Settings to try, the same number for every method."
+        callback=between(1, 10_000),
+        help="Settings to try, the same number for every method.",
+        metavar="N",
     ),
 ]
 Jobs = Annotated[
     int | None,
     typer.Option(
-        callback=between(1, 1024), help="Runs at a time.", show_default="one for each core"
+        callback=between(1, 1024),
+        help="Runs at a time.",
+        metavar="N",
+        show_default="one for each core",
     ),
 ]
 Threads = Annotated[
-    int, typer.Option(callback=between(1, 1024), help="Threads per run, part of its key.")
+    int,
+    typer.Option(callback=between(1, 1024), help="Threads per run, part of its key.", metavar="N"),
 ]
 Device = Annotated[
     str,
     typer.Option(
         callback=one_of(*DEVICES, AUTO),
         help=f"Device of each run, part of its key: {', '.join(DEVICES)}, or {AUTO}.",
+        metavar="NAME",
     ),
 ]
 Study = Annotated[
@@ -124,6 +151,7 @@ Outputs = Annotated[
         "--output",
         "-o",
         help=f"A file to write; may be repeated: {OUTPUT_FORMS}.",
+        metavar="FILE",
         show_default="report.html in the folder of the runs",
     ),
 ]

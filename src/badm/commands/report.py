@@ -14,12 +14,15 @@ DEFAULT = options.defaults(bench.report)
 
 
 def report(
-    runs: Annotated[Path, typer.Argument(help="Folder of the runs.")] = DEFAULT["runs"],
+    runs: Annotated[Path, typer.Argument(help="Folder of the runs.", metavar="DIR")] = DEFAULT[
+        "runs"
+    ],
     output: options.Outputs = None,
     comparison: Annotated[
         Path | None,
         typer.Option(
             help="Which of them: a file in its folder comparisons/.",
+            metavar="FILE",
             show_default="the one written last",
         ),
     ] = DEFAULT["comparison"],

@@ -24,11 +24,18 @@ DEFAULT = options.defaults(bench.reproduce)
 def reproduce(
     parts: Annotated[
         list[str] | None,
-        typer.Argument(help=f"Parts of the paper: {', '.join(PARTS)}.", show_default="all parts"),
+        typer.Argument(
+            help=f"Parts of the paper: {', '.join(PARTS)}.",
+            metavar="PART",
+            show_default="all parts",
+        ),
     ] = None,
     scale: options.Scale = DEFAULT["scale"],
     seeds: Annotated[
-        int, typer.Option(callback=options.between(1, TUNING_SEED), help="Runs of every cell.")
+        int,
+        typer.Option(
+            callback=options.between(1, TUNING_SEED), help="Runs of every cell.", metavar="N"
+        ),
     ] = DEFAULT["seeds"],
     steps: options.Steps = DEFAULT["steps"],
     methods: Annotated[
@@ -37,6 +44,7 @@ def reproduce(
             "--methods",
             "-m",
             help="Comma-separated names; `all` and `badm*` work too.",
+            metavar="NAMES",
             show_default="the paper's and BADM in three metrics",
         ),
     ] = DEFAULT["methods"],
@@ -73,11 +81,14 @@ def reproduce(
     - `badm reproduce`
     - `badm reproduce node-classification --scale cpu`
     - `badm reproduce molecule --seeds 5 --methods 'badm*,adam' --page`
-    - `badm reproduce --scale smoke --steps 5 -o /tmp/results    # a trial, on synthetic data`
+    - `badm reproduce --scale smoke --steps 5 -o /tmp/results`, on synthetic data
     """
-    options.import_comparisons()
-    from badm.bench.reproduce.result import check_folder
-
+    shown = not (as_json or quiet)
+    begun = f"Reproducing {', '.join(parts or PARTS)}; runs are kept in {runs}"
+    with options.importing(begun, shown=shown):
+        from badm.bench.compare import progress, protocol  # noqa: F401
+        from badm.bench.reproduce import planning  # noqa: F401
+        from badm.bench.reproduce.result import check_folder
     interrupted = False
     with exit_on_error():
         chosen = list(dict.fromkeys(parts or PARTS))
@@ -97,7 +108,7 @@ def reproduce(
                 jobs=jobs,
                 threads=threads,
                 device=device,  # type: ignore[arg-type]
-                progress=not (as_json or quiet),
+                progress=shown,
                 on_part=write,
                 say=say,
             )

@@ -6,19 +6,22 @@ import typer
 
 from badm import bench
 from badm.bench.compare import RunInterrupted
-from badm.bench.compare.single_run import find_method
 from badm.bench.engine.streams import stdout_to_stderr
-from badm.bench.methods.replicas import MODES
-from badm.commands import options
+from badm.commands import listing, options
 from badm.commands.exit_codes import FAILED, exit_on_error, exit_with
 from badm.processes import signals
+from badm.processes.parent_death import started_by_torchrun
 
 DEFAULT = options.defaults(bench.run)
 
 
 def run(
-    task: Annotated[str, typer.Argument(help="A name (`badm list tasks`) or a file.")],
-    method: Annotated[str, typer.Option("--method", "-m", help="See `badm list methods`.")],
+    task: Annotated[
+        str, typer.Argument(help="A name (`badm list tasks`) or a file.", metavar="TASK")
+    ],
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="See `badm list methods`.", metavar="METHOD")
+    ],
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", "-s", help="A setting, may be repeated.", metavar="NAME=VALUE"),
@@ -28,12 +31,13 @@ def run(
         typer.Option(
             callback=options.between(0, 2**32 - 1),
             help="Seed of initialisation, batches and noise.",
+            metavar="N",
         ),
     ] = DEFAULT["seed"],
     replicas: Annotated[
         str,
         typer.Option(
-            help=f"Train on several ranks, and how these meet: {', '.join(MODES)}.",
+            help=f"Train on several ranks, and how these meet: {', '.join(listing.read().modes)}.",
             metavar="MODE",
             show_default="one process",
         ),
@@ -79,8 +83,12 @@ def run(
     - `badm run digits --method adam --set lr=0.003 --seed 1 --json`
     - `badm run my_task.py --method badm-kronecker --steps 500 --weights`
     - `badm run digits --method adam --replicas outer --set ranks=2 --set every=20`
-    - `torchrun --nproc-per-node 4 -m badm run digits --method badm --replicas outer`
+    - `torchrun --nproc-per-node 4 -m badm run digits -m badm --replicas outer`
     """
+    shown = not (as_json or quiet)
+    begun = f"Training {task} with {method}, seed {seed}; runs are kept in {runs}"
+    with options.importing(begun, shown=shown and not started_by_torchrun()):
+        from badm.bench.compare.single_run import find_method
     with exit_on_error():
         given = options.parse_settings(setting or [], find_method(method, replicas))
         try:
@@ -100,7 +108,7 @@ def run(
                     device=device,  # type: ignore[arg-type]
                     checkpoint=checkpoint,
                     weights=weights,
-                    progress=not (as_json or quiet),
+                    progress=shown,
                 )
         except RunInterrupted as interrupt:
             exit_with(f"interrupted; {interrupt}", signals.exit_code())

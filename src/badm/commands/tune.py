@@ -15,9 +15,12 @@ DEFAULT = options.defaults(bench.tune)
 
 
 def tune(
-    task: Annotated[str, typer.Argument(help="A name (`badm list tasks`) or a file.")],
+    task: Annotated[
+        str, typer.Argument(help="A name (`badm list tasks`) or a file.", metavar="TASK")
+    ],
     method: Annotated[
-        str, typer.Option("--method", "-m", help="A method, or comma-separated names.")
+        str,
+        typer.Option("--method", "-m", help="A method, or comma-separated names.", metavar="NAMES"),
     ],
     trials: options.Trials = DEFAULT["trials"],
     scale: options.Scale = DEFAULT["scale"],
@@ -50,7 +53,9 @@ def tune(
     - `badm tune digits --method badm`
     - `badm tune my_task.py --method badm,adam --trials 12 --json`
     """
-    options.import_comparisons()
+    shown = not (as_json or quiet)
+    begun = f"Searching for the best setting of {method} on {task}; runs are kept in {runs}"
+    options.import_comparisons(begun, shown=shown)
     with exit_on_error():
         with stdout_to_stderr():
             result = bench.tune(
@@ -66,7 +71,7 @@ def tune(
                 threads=threads,
                 device=device,  # type: ignore[arg-type]
                 study=study,
-                progress=not (as_json or quiet),
+                progress=shown,
                 say=say,
             )
         out = console()

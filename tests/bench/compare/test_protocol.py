@@ -208,6 +208,42 @@ def test_what_has_been_done_is_not_done_again(
     assert not heard(log)
 
 
+class Unneeded(Here):
+    """Workers that must not be started, but for the runs that are expected."""
+
+    expected: tuple[int, ...] = ()  # their seeds
+
+    def start(self, job: Job) -> None:
+        assert job.config.seed in self.expected, "a worker would import torch to find it done"
+        super().start(job)
+
+
+def test_runs_that_are_done_need_no_worker_and_are_watched(
+    copy: Path, compared: tuple[Path, ComparisonRecord]
+) -> None:
+    store, watched = RunStore(copy), []
+    record = ComparisonRunner(PLAN, store).run(Unneeded(store), watched.append)  # type: ignore[arg-type]
+    assert record.entries == compared[1].entries
+    assert [type(event) for event in watched] == [RunFinished] * 4
+
+
+@pytest.mark.parametrize("damage", ["cut", "checkpoint", "failed"])
+def test_a_run_with_something_left_to_do_gets_a_worker(copy: Path, damage: str) -> None:
+    store = RunStore(copy)
+    (path,) = copy.glob("quick/adam-seed1-*.jsonl")
+    whole = path.read_text()
+    if damage == "checkpoint":  # of a process killed before it could remove it
+        path.with_suffix(".checkpoint").touch()
+    else:
+        path.write_text(whole[:40] if damage == "cut" else whole.replace("finished", "failed"))
+    workers = Unneeded(store)
+    workers.expected = (1,)
+    ComparisonRunner(PLAN, store).run(workers)  # type: ignore[arg-type]
+    assert [(config.method, config.seed) for config in workers.done] == [("adam", 1)]
+    assert not path.with_suffix(".checkpoint").exists()
+    assert store.finished(workers.done[0], with_weights=False) is not None
+
+
 def test_another_folder_with_the_same_study_does_no_trial_again(
     tmp_path: Path, compared: tuple[Path, ComparisonRecord]
 ) -> None:

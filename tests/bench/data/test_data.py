@@ -25,6 +25,7 @@ from torch import nn
 from badm.bench import data
 from badm.bench.data import checksums, hub, idx
 from badm.bench.data.dataset import FetchFailed, Files, MissingData
+from badm.bench.data.handlers import CHECK, FETCH
 from badm.bench.tasks import by_dataset
 
 MNIST = data.find("mnist")
@@ -39,10 +40,11 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def small(root: Path) -> data.Dataset:
+def small(root: Path, monkeypatch: pytest.MonkeyPatch) -> data.Dataset:
     """MNIST as if it had 24 + 10 images, and in its place."""
     put_small(root / "mnist")
-    return replace(MNIST, check=partial(idx.check, SMALL))
+    monkeypatch.setitem(CHECK, "mnist", partial(idx.check, SMALL))
+    return MNIST
 
 
 def put_small(folder: Path) -> None:
@@ -94,6 +96,11 @@ def test_names_and_layouts_of_the_catalogue() -> None:
         assert by_dataset()[dataset.name]
         assert {files.pattern.split("/")[0] for files in dataset.files} <= {dataset.folder}
         assert dataset.folder is None or dataset.folder in dataset.layout
+
+
+def test_every_dataset_with_files_can_be_fetched_and_checked() -> None:
+    with_files = [dataset.name for dataset in data.DATASETS if dataset.files]
+    assert sorted(FETCH) == sorted(CHECK) == sorted(with_files)
 
 
 @pytest.mark.parametrize(
@@ -191,11 +198,12 @@ def test_without_sums_known_checksums_count(root: Path) -> None:
 
 
 def test_without_sums_idx_files_are_compared_with_known_facts(
-    small: data.Dataset, root: Path
+    small: data.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert data.verified_against(small) == "recorded facts"
     assert data.verify(small) == []
-    (problem,) = data.verify(MNIST)
+    monkeypatch.setitem(CHECK, "mnist", partial(idx.check, idx.MNIST))
+    (problem,) = data.verify(small)
     assert "24 + 10 images are not the 60,000 + 10,000 or 20,000 + 5,000 known" in str(problem)
 
 
@@ -464,8 +472,9 @@ def fake_hub(monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 @pytest.fixture
-def wanted() -> data.Dataset:
-    return replace(MNIST, check=partial(idx.check, SMALL))
+def wanted(monkeypatch: pytest.MonkeyPatch) -> data.Dataset:
+    monkeypatch.setitem(CHECK, "mnist", partial(idx.check, SMALL))
+    return MNIST
 
 
 def test_fetch_writes_sound_files_and_their_checksums_and_nothing_else(

@@ -31,7 +31,15 @@ from badm.bench.compare.trial_settings import searched_space
 from badm.bench.engine.environment import available_cores
 from badm.bench.engine.options import Machine
 from badm.bench.engine.streams import same_directory
-from badm.bench.engine.workers import RunBroken, RunProgress, WorkerDied, WorkerEvent, Workers
+from badm.bench.engine.workers import (
+    Job,
+    RunBroken,
+    RunFinished,
+    RunProgress,
+    WorkerDied,
+    WorkerEvent,
+    Workers,
+)
 from badm.bench.errors import ProtocolError, StoreError
 from badm.bench.method import Method
 from badm.bench.records.comparisons import Comparison, MethodInfo, TaskInfo
@@ -40,7 +48,7 @@ from badm.bench.records.plans import (
     MethodRecord,
     Plan,
 )
-from badm.bench.records.runs import RunStore
+from badm.bench.records.runs import Run, RunStore
 from badm.bench.tasks import FoundTask
 
 RESTARTS = 1  # of a run whose process died, before it counts as failed
@@ -151,8 +159,9 @@ class ComparisonRunner:
         look_at = 0.0  # when to check again for what can be started
         say_at = time.monotonic() + SILENT_SECONDS  # when to say what it is waiting for
         while not self.done:
+            done_before: list[RunFinished] = []
             if time.monotonic() >= look_at:
-                self._start(workers, running)
+                done_before = self._start(workers, running)
                 look_at = time.monotonic() + POLL_SECONDS
             if running:
                 say_at = time.monotonic() + SILENT_SECONDS
@@ -161,11 +170,13 @@ class ComparisonRunner:
                 if time.monotonic() >= say_at:
                     self._say_what_it_waits_for()
                     say_at = math.inf
-            for event in workers.events(0.2):
+            for event in [*done_before, *workers.events(0.0 if done_before else 0.2)]:
                 self._handle(event, workers, running, deaths)
                 watch(event)
                 if not isinstance(event, RunProgress):
                     look_at = 0.0
+            if look_at == 0.0:  # something has become known
+                self._write()
             for one in self.methods_on_tasks:
                 one.send_heartbeat()
 
@@ -187,11 +198,15 @@ class ComparisonRunner:
         """Whether a final run has been started, so that there is something to report."""
         return any(entry.finals for entry in self._entries())
 
-    def _start(self, workers: Workers, running: dict[str, MethodOnTask | SpeedOnTask]) -> None:
+    def _start(
+        self, workers: Workers, running: dict[str, MethodOnTask | SpeedOnTask]
+    ) -> list[RunFinished]:
         """Give every free worker a run, of whichever method and task has had the fewest so far.
 
-        What others wait for comes first.
+        What others wait for comes first. A run that was done before needs no worker, which would
+        import torch to find it done: it is returned as finished.
         """
+        done_before = []
 
         def place(one: MethodOnTask | SpeedOnTask) -> tuple[bool, int]:
             return not one.is_urgent, one.runs_started
@@ -203,8 +218,25 @@ class ComparisonRunner:
                 del waiting[0]
                 continue
             running[job.config.key] = waiting[0]
-            workers.start(job)
+            run = self._done_before(job)
+            if run is not None:
+                done_before.append(RunFinished(job, run))
+            else:
+                workers.start(job)
             waiting.sort(key=place)
+        return done_before
+
+    def _done_before(self, job: Job) -> Run | None:
+        """Read a run of which nothing is left to do, not even a checkpoint to remove.
+
+        A damaged file is left to a worker: only who holds the lock of a run may put it aside.
+        """
+        if self.store.checkpoint(job.config).exists():
+            return None
+        try:
+            return self.store.finished(job.config, with_weights=job.keep_weights)
+        except StoreError:
+            return None
 
     def _handle(
         self,
@@ -225,12 +257,11 @@ class ComparisonRunner:
                 return
             running.pop(key).record_failed(event.job.config, f"its process died: {event.reason}")
         else:
-            run = self.store.read(event.job.config)
+            run = event.run or self.store.read(event.job.config)
             assert run is not None
             running.pop(key).record_finished(run)
         for one in self.methods_on_tasks:
             one.update()
-        self._write()
 
     def _check_trials(self) -> None:
         """Raise an error unless every method has had the same number of trials."""

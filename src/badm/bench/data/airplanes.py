@@ -14,15 +14,16 @@ from torch import Tensor
 
 from badm.bench.data import image_files, matlab
 from badm.bench.data.archives import ArchiveError, unpack
+from badm.bench.data.catalogue import AIRPLANE_FOLDERS, AIRPLANES
 from badm.bench.data.dataset import FetchFailed, FileProblem, ProgressCallback
 from badm.bench.data.download import Download
 
 # Folders of images and annotations: as the published archive unpacks, and a plain layout.
-OFFICIAL = ("101_ObjectCategories/airplanes", "Annotations/Airplanes_Side_2")
+OFFICIAL = AIRPLANE_FOLDERS
 PLAIN = ("images", "Airplanes_Side_2")
 INNER = ("101_ObjectCategories.tar.gz", "Annotations.tar")  # the archives in the archive
 BOX = "box_coord"
-COUNT = 800
+COUNT = AIRPLANES
 # SHA-256 of name, size and box of every image, as ``_facts`` writes them.
 SHA256 = "e649919ac788b9589c57444ff4da69dc88cf36169881b150e45edd7e46800617"
 ARCHIVE = Download(

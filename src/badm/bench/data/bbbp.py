@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from badm.bench.data import csv_files
+from badm.bench.data.catalogue import BBBP_FILE, BBBP_SHA256
 from badm.bench.data.dataset import FetchFailed, FileProblem, ProgressCallback
 from badm.bench.data.molecules import Molecules, merge
 from badm.bench.data.optional_imports import library
 from badm.bench.data.sizes import shown
 from badm.bench.data.smiles import NotAMolecule, read_smiles
 
-FILE = "BBBP.csv"
-SHA256 = "d07a38487aeac5cee5508413e468043ef3097451d2a112701c2d60be9ec6b662"
+FILE, SHA256 = BBBP_FILE, BBBP_SHA256
 SECONDS = 30  # timeout
 SMILES, LABEL, NAME = "smiles", "p_np", "name"
 

@@ -1,23 +1,27 @@
-"""Every dataset of the evaluation: what it is, its files and how to fetch them."""
+"""Every dataset of the evaluation: what it is and its files.
+
+`badm data list` reads this without torch and numpy: what fetches and checks the files, and imports
+their readers, is in ``handlers.py``.
+"""
 
 from __future__ import annotations
 
-from functools import partial
-
-from badm.bench.data import (
-    airplanes,
-    bbbp,
-    flowers102,
-    geometric,
-    graph_facts,
-    hub,
-    idx,
-    image_facts,
-    image_sources,
-    reviews,
-)
+from badm.bench.data import image_sources, reviews
 from badm.bench.data.dataset import Dataset, Files
 from badm.bench.names import suggestion
+
+IDX_FILES = (
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
+)
+BBBP_FILE = "BBBP.csv"
+BBBP_SHA256 = "d07a38487aeac5cee5508413e468043ef3097451d2a112701c2d60be9ec6b662"
+AIRPLANES = 800  # photographs
+# Of photographs and boxes, as the published archive unpacks.
+AIRPLANE_FOLDERS = ("101_ObjectCategories/airplanes", "Annotations/Airplanes_Side_2")
+FLOWERS102_SUBSET = 4_000  # photographs that are enough, the first
 
 
 def _graph(name: str, title: str, what: str, size: int, licence: str) -> Dataset:
@@ -32,20 +36,10 @@ def _graph(name: str, title: str, what: str, size: int, licence: str) -> Dataset
             "attr_indptr, attr_shape (adjacency and features by rows, CSR), labels, class_names"
         ),
         files=(Files(f"graphs/{name}.npz"),),
-        fetch=partial(geometric.fetch, name),
-        check=partial(graph_facts.check, name),
     )
 
 
-def _idx(
-    name: str,
-    title: str,
-    what: str,
-    size: int,
-    licence: str,
-    repository: str,
-    known: tuple[idx.Facts, ...],
-) -> Dataset:
+def _idx(name: str, title: str, what: str, size: int, licence: str) -> Dataset:
     folder = name.replace("-", "_")
     return Dataset(
         name=name,
@@ -54,9 +48,7 @@ def _idx(
         size=size,
         licence=licence,
         layout=f"{folder}/{{train,t10k}}-{{images-idx3,labels-idx1}}-ubyte.gz, as published",
-        files=tuple(Files(f"{folder}/{file}") for file in idx.FILES),
-        fetch=partial(hub.fetch_idx, repository),
-        check=partial(idx.check, known),
+        files=tuple(Files(f"{folder}/{file}") for file in IDX_FILES),
     )
 
 
@@ -112,9 +104,7 @@ DATASETS: tuple[Dataset, ...] = (
         size=148_743,
         licence="source MIT",
         layout="bbbp/BBBP.csv of MoleculeNet: columns num, name, p_np, smiles",
-        files=(Files(f"bbbp/{bbbp.FILE}", sha256=bbbp.SHA256),),
-        fetch=bbbp.fetch,
-        check=bbbp.check,
+        files=(Files(f"bbbp/{BBBP_FILE}", sha256=BBBP_SHA256),),
     ),
     _idx(
         "mnist",
@@ -122,8 +112,6 @@ DATASETS: tuple[Dataset, ...] = (
         "28×28 grey digits, 10 classes; 60,000 + 10,000 or first 20,000 + 5,000",
         4_006_705,
         NONE_STATED,
-        "ylecun/mnist",
-        idx.MNIST,
     ),
     _idx(
         "fashion-mnist",
@@ -131,8 +119,6 @@ DATASETS: tuple[Dataset, ...] = (
         "28×28 grey clothes, 10 classes; 60,000 + 10,000 or first 20,000 + 5,000",
         10_926_823,
         "MIT",
-        "zalando-datasets/fashion_mnist",
-        idx.FASHION_MNIST,
     ),
     Dataset(
         name="cifar10",
@@ -149,8 +135,6 @@ DATASETS: tuple[Dataset, ...] = (
             Files("cifar10/cifar-10-batches-bin/data_batch_*.bin", 5),
             Files("cifar10/cifar-10-batches-bin/test_batch.bin"),
         ),
-        fetch=image_sources.fetch_cifar10,
-        check=partial(image_facts.check, "cifar10"),
     ),
     Dataset(
         name="svhn",
@@ -167,8 +151,6 @@ DATASETS: tuple[Dataset, ...] = (
             Files("svhn/train_32x32.mat", sha256=image_sources.SVHN[0].sha256),
             Files("svhn/test_32x32.mat", sha256=image_sources.SVHN[1].sha256),
         ),
-        fetch=image_sources.fetch_svhn,
-        check=partial(image_facts.check, "svhn"),
     ),
     Dataset(
         name="cmaterdb",
@@ -206,8 +188,6 @@ DATASETS: tuple[Dataset, ...] = (
                 sha256="182806a45091da53b4ad98d4425130c0ebbf9bc1bf50fb58b3e5ea65ee33c7c6",
             ),
         ),
-        fetch=image_sources.fetch_cmaterdb,
-        check=partial(image_facts.check, "cmaterdb"),
     ),
     Dataset(
         name="tf-flowers",
@@ -225,8 +205,6 @@ DATASETS: tuple[Dataset, ...] = (
             Files("tf_flowers/sunflowers/*.jpg", 699),
             Files("tf_flowers/tulips/*.jpg", 799),
         ),
-        fetch=image_sources.fetch_flowers,
-        check=partial(image_facts.check, "tf-flowers"),
     ),
     Dataset(
         name="deepweeds",
@@ -242,8 +220,6 @@ DATASETS: tuple[Dataset, ...] = (
             Files("deepweeds/labels.csv"),
             Files("deepweeds/images/*.jpg", 2250),
         ),
-        fetch=image_sources.fetch_deepweeds,
-        check=partial(image_facts.check, "deepweeds"),
     ),
     Dataset(
         name="caltech-airplanes",
@@ -258,15 +234,13 @@ DATASETS: tuple[Dataset, ...] = (
             "caltech_airplanes/Annotations/Airplanes_Side_2"
         ),
         files=(
-            Files("caltech_airplanes/images/image_*.jpg", airplanes.COUNT),
-            Files("caltech_airplanes/Airplanes_Side_2/annotation_*.mat", airplanes.COUNT),
+            Files("caltech_airplanes/images/image_*.jpg", AIRPLANES),
+            Files("caltech_airplanes/Airplanes_Side_2/annotation_*.mat", AIRPLANES),
         ),
         official=(
-            Files(f"caltech_airplanes/{airplanes.OFFICIAL[0]}/image_*.jpg", airplanes.COUNT),
-            Files(f"caltech_airplanes/{airplanes.OFFICIAL[1]}/annotation_*.mat", airplanes.COUNT),
+            Files(f"caltech_airplanes/{AIRPLANE_FOLDERS[0]}/image_*.jpg", AIRPLANES),
+            Files(f"caltech_airplanes/{AIRPLANE_FOLDERS[1]}/annotation_*.mat", AIRPLANES),
         ),
-        fetch=airplanes.fetch,
-        check=airplanes.check,
     ),
     Dataset(
         name="flowers102",
@@ -281,10 +255,8 @@ DATASETS: tuple[Dataset, ...] = (
         files=(
             Files("flowers102/imagelabels.mat", sha256=image_sources.FLOWERS102_LABELS.sha256),
             Files("flowers102/setid.mat", sha256=image_sources.FLOWERS102_SETS.sha256),
-            Files("flowers102/jpg/image_*.jpg", flowers102.COMPACT),
+            Files("flowers102/jpg/image_*.jpg", FLOWERS102_SUBSET),
         ),
-        fetch=image_sources.fetch_flowers102,
-        check=flowers102.check,
     ),
     Dataset(
         name="imdb",
@@ -303,8 +275,6 @@ DATASETS: tuple[Dataset, ...] = (
             for part in reviews.PARTS
             for name in reviews.CLASSES
         ),
-        fetch=reviews.fetch,
-        check=reviews.check,
     ),
     Dataset(
         name="camelyon",
@@ -324,8 +294,6 @@ DATASETS: tuple[Dataset, ...] = (
             Files("camelyon/camelyonpatch_level_2_split_test_x.h5"),
             Files("camelyon/camelyonpatch_level_2_split_test_y.h5"),
         ),
-        fetch=image_sources.fetch_camelyon,
-        check=image_facts.check_camelyon,
     ),
     Dataset(
         name="digits",

@@ -1,4 +1,4 @@
-"""The description of a dataset: its files, how to fetch and how to check them."""
+"""The description of a dataset and its files."""
 
 from __future__ import annotations
 
@@ -79,8 +79,6 @@ class Dataset:
         layout: Which files go where, for those who add them by hand.
         files: Its files; empty if the data are inside scikit-learn.
         official: The files as published, which may be there instead of ``files``.
-        fetch: Called as ``fetch(folder, report)``; downloads the files into an empty folder.
-        check: Called as ``check(folder)``; reads the files and compares them with recorded facts.
     """
 
     name: str
@@ -91,8 +89,6 @@ class Dataset:
     layout: str
     files: tuple[Files, ...] = ()
     official: tuple[Files, ...] = ()
-    fetch: Callable[[Path, ProgressCallback | None], None] | None = None
-    check: Callable[[Path], list[FileProblem]] | None = None
 
     @property
     def folder(self) -> str | None:

@@ -32,15 +32,15 @@ def fetch(dataset: Dataset, report: ProgressCallback | None = None) -> Literal["
     if state == "present" and not bad:
         return "there"
     assert dataset.folder is not None  # because it has files
-    assert dataset.fetch is not None
-    assert dataset.check is not None
+    from badm.bench.data.handlers import CHECK, FETCH  # with all readers, and so with torch
+
     try:
         root().mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f".{dataset.folder}-", dir=root()) as temporary:
             new = Path(temporary) / dataset.folder
             new.mkdir()
-            dataset.fetch(new, report)
-            problems = dataset.check(new)
+            FETCH[dataset.name](new, report)
+            problems = CHECK[dataset.name](new)
             if problems:
                 raise FetchFailed(
                     f"the files downloaded for {dataset.name} are not as expected: "

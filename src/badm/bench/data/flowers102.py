@@ -15,11 +15,12 @@ import numpy.typing as npt
 import torch
 
 from badm.bench.data import image_files, matlab
+from badm.bench.data.catalogue import FLOWERS102_SUBSET
 from badm.bench.data.dataset import FileProblem
 from badm.bench.data.images import ImageError
 from badm.bench.data.photographs import Photographs
 
-COUNT, COMPACT = 8_189, 4_000  # photographs in the whole dataset, and in the subset of the first
+COUNT, COMPACT = 8_189, FLOWERS102_SUBSET  # photographs: all, and the first
 CLASSES = 102
 LABELS, SETS = "imagelabels.mat", "setid.mat"
 PARTS = ("trnid", "valid", "tstid")  # the official split

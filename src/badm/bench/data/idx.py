@@ -17,18 +17,14 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from badm.bench import formatting
+from badm.bench.data.catalogue import IDX_FILES
 from badm.bench.data.dataset import FileProblem
 from badm.bench.data.sizes import DEFLATED, beyond, size_of
 
 SIDE = 28
 CLASSES = 10
 IMAGES, LABELS = 2051, 2049  # the magic numbers: bytes in three dimensions, and in one
-FILES = (
-    "train-images-idx3-ubyte.gz",
-    "train-labels-idx1-ubyte.gz",
-    "t10k-images-idx3-ubyte.gz",
-    "t10k-labels-idx1-ubyte.gz",
-)
+FILES = IDX_FILES
 LARGEST = 1 << 30  # bytes of one file; a header that states more is not believed
 
 

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from badm.bench.data.archives import ArchiveError, unpack
 from badm.bench.data.dataset import FetchFailed, ProgressCallback
 from badm.bench.data.download import Download
-from badm.bench.data.images import CIFAR10_BATCHES
 
+CIFAR10_BATCHES = "cifar-10-batches-bin"  # what the archive of CIFAR-10 unpacks to
 CIFAR10 = Download(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     170_052_171,

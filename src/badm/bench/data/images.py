@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from badm.bench.data import matlab, npz, sizes
+from badm.bench.data.image_sources import CIFAR10_BATCHES
 
 SIDE = 32
 LARGEST = 4 << 30  # bytes of all fields; a file that states more is refused
@@ -21,7 +22,6 @@ CIFAR10 = (
 )  # fmt: skip
 DIGITS = tuple("0123456789")
 SCRIPTS = ("bangla", "devanagari", "telugu")
-CIFAR10_BATCHES = "cifar-10-batches-bin"  # what the official archive unpacks to
 
 Array = npt.NDArray[Any]
 

@@ -15,14 +15,14 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from badm.bench.data.dataset import FetchFailed, FileProblem, ProgressCallback
 from badm.bench.data.download import Download
 from badm.bench.data.sizes import content, shown, size_of
+
+if TYPE_CHECKING:  # the catalogue imports this file, and is read without torch
+    from torch import Tensor
 
 PARTS = ("train", "test")
 CLASSES = ("neg", "pos")  # folders, in the order of the labels
@@ -84,6 +84,8 @@ class Reviews:
 
     @property
     def labels(self) -> Tensor:
+        import torch
+
         return torch.tensor([review.label for review in self.items])
 
     def pick(self, rows: Iterable[int]) -> Reviews:

@@ -12,8 +12,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 DEVICES = ("cpu", "cuda", "mps")
 AUTO = "auto"  # the accelerator if there is one, else the CPU
 
@@ -24,6 +22,8 @@ def available_devices() -> tuple[str, ...]:
     >>> available_devices()[-1]
     'cpu'
     """
+    import torch
+
     present = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
@@ -43,6 +43,8 @@ def resolve_device(name: str) -> str:
     """
     if name not in (*DEVICES, AUTO):
         raise ValueError(f"device must be one of {', '.join((*DEVICES, AUTO))}, got {name!r}")
+    import torch
+
     available = available_devices()
     if name == AUTO:
         return available[0]
@@ -69,6 +71,8 @@ class Machine:
 
     def prepare(self) -> None:
         """Set up torch in this process; to be called before the code of a task runs."""
+        import torch
+
         torch.set_num_threads(self.threads)
         if self.device == "cpu":
             return

@@ -118,13 +118,10 @@ def _locked(config: RunConfig, store: RunStore, options: RunOptions) -> Iterator
 def finished_run(config: RunConfig, store: RunStore, options: RunOptions) -> Run | None:
     """Return the run if there is nothing left to do."""
     try:
-        found = store.read(config)
+        found = store.finished(config, with_weights=options.keep_weights)
     except StoreError:
         store.quarantine(store.path(config))
         return None
-    if found is None or found.result is None or found.result.status == "failed":
-        return None
-    if options.keep_weights and not store.weights(config).exists():
-        return None if found.result.status == "finished" else found
-    store.checkpoint(config).unlink(missing_ok=True)
+    if found is not None:
+        store.checkpoint(config).unlink(missing_ok=True)
     return found

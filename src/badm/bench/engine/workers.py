@@ -18,7 +18,7 @@ from typing import Any
 from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.streams import leave_to_the_parent
 from badm.bench.errors import StoreError, TaskError
-from badm.bench.records.runs import RunConfig, RunStore
+from badm.bench.records.runs import Run, RunConfig, RunStore
 from badm.bench.task import Scale
 from badm.processes.exit_status import describe_exit
 from badm.processes.parent_death import exit_with_parent
@@ -53,9 +53,10 @@ class RunProgress:
 
 @dataclass(frozen=True)
 class RunFinished:
-    """The run has ended and its file is in the store."""
+    """The run has ended and its file is in the store; ``run`` is its content if it was read."""
 
     job: Job
+    run: Run | None = None
 
 
 @dataclass(frozen=True)

@@ -197,6 +197,18 @@ class RunStore:
         path = self.path(config)
         return read_run(path) if path.exists() else None
 
+    def finished(self, config: RunConfig, *, with_weights: bool) -> Run | None:
+        """Read a run if there is nothing left to do; ``StoreError`` if it is damaged.
+
+        One that failed is to be tried again, one whose weights are wanted and not there to be
+        repeated.
+        """
+        found = self.read(config)
+        if found is None or found.result is None or found.result.status == "failed":
+            return None
+        has_all = not with_weights or self.weights(config).exists()
+        return found if has_all or found.result.status != "finished" else None
+
     def read_all(self) -> tuple[list[Run], list[str]]:
         """Read all runs in the folder; return them and a message for each invalid file."""
         found, problems = [], []

@@ -28,19 +28,21 @@ def check_output(path: Path) -> None:
 
 def save(comparison: Comparison, path: Path) -> None:
     """Write a comparison in the form that the suffix of ``path`` names."""
-    from badm.bench.report.figures import draw_figures
-    from badm.bench.report.page import write_page
-    from badm.bench.report.text import markdown
-
     _check_form(path)
     try:
         if path.suffix == ".html":
+            from badm.bench.report.page import write_page
+
             write_page(comparison, path)
         elif path.suffix == ".md":
+            from badm.bench.report.text import markdown
+
             write_atomically(path, markdown(comparison).encode(errors="replace"))
         elif path.suffix == ".json":
             write_atomically(path, to_json(comparison).encode(errors="replace"))
         else:
+            from badm.bench.report.figures import draw_figures  # matplotlib, for figures alone
+
             path.mkdir(exist_ok=True)
             draw_figures(comparison, path)
     except OSError as error:
