@@ -139,7 +139,8 @@ def scale_into_range(g: Tensor) -> Tensor:
     covariance would have no eigenvectors at all.
     """
     limit = torch.finfo(g.dtype).max ** (1 / 3)
-    return g * (limit / largest_entry(g)).clamp(max=1.0)
+    within: Tensor = g * (limit / largest_entry(g)).clamp(max=1.0)
+    return within
 
 
 def concat(tensors: list[Tensor]) -> Tensor:

@@ -117,7 +117,7 @@ def _gains_from_bfloat16(x: Tensor) -> bool:
     )
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _float32_precision() -> str:
     """Return what float32 products on the CPU are computed in; torch before 2.9 does not tell."""
     matmul = getattr(torch.backends.mkldnn, "matmul", None)
