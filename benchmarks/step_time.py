@@ -1,12 +1,14 @@
 """Measure ``optimizer.step()`` against the fastest equivalent optimizer, as a ratio.
 
 Both optimizers of a pair run in this process on tensors of the same shapes, taking turns; a turn is
-ten steps (two whole rounds of refreshes for kronecker and SOAP), and the reported value is the
-median over the turns of the ratio of adjacent turns. Tensors are made anew for every repeat, since
-times depend on where they lie. Absolute times depend on the machine.
+ten steps, for matrices one, or as many as it takes to refresh all bases. The reported value is the
+median over the turns of the ratio of adjacent turns. Tensors are made anew every ten turns, since
+times depend on where they lie. A row takes a few seconds, where a step is slow a single turn.
+Absolute times depend on the machine.
 
     python benchmarks/step_time.py                      # all pairs, sets and numbers of threads
-    python benchmarks/step_time.py --turns 3 --only kronecker --sets tiny mixed --threads 1
+    python benchmarks/step_time.py --seconds 30 --only kronecker --sets tiny mixed --threads 1
+    python benchmarks/step_time.py -o FILE --resume     # keep the rows that FILE has
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ import math
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytorch_optimizer
 import torch
@@ -30,10 +33,7 @@ from badm import BADM, metrics
 from badm.bench.methods.muon import FullPrecisionMuon
 from badm.metrics.eigenbases import REFRESH_EVERY
 
-STEPS_PER_TURN = 2 * REFRESH_EVERY
-
-# Sets with more elements have fewer turns in the metrics of matrices.
-MANY_ELEMENTS = 1_000_000
+TURNS_PER_REPEAT = 10
 
 Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -45,6 +45,7 @@ class Pair:
     theirs: Make
     bar: float
     matrices_only: bool = False
+    steps_per_turn: int = 10
 
     def ours(self, params: list[nn.Parameter]) -> BADM:
         return BADM(params, metric=self.name, fused=True)
@@ -58,6 +59,7 @@ def against_soap(metric: str, bar: float) -> Pair:
         lambda p: pytorch_optimizer.SOAP(p, weight_decay=0.0, precondition_frequency=REFRESH_EVERY),
         bar,
         matrices_only=True,
+        steps_per_turn=REFRESH_EVERY,
     )
 
 
@@ -81,6 +83,7 @@ PAIRS = [
         lambda p: torch.optim.Muon(p, weight_decay=0.0),
         0.9,
         matrices_only=True,
+        steps_per_turn=1,
     ),
     Pair(
         "spectral",
@@ -88,6 +91,7 @@ PAIRS = [
         lambda p: FullPrecisionMuon(p, weight_decay=0.0),
         1.0,
         matrices_only=True,
+        steps_per_turn=1,
     ),
     against_soap("kronecker", 0.7),
 ]
@@ -155,34 +159,37 @@ def parameters(shapes: list[tuple[int, ...]]) -> list[nn.Parameter]:
     return made
 
 
-def turn(optimizer: torch.optim.Optimizer) -> float:
+def turn(optimizer: torch.optim.Optimizer, steps: int) -> float:
+    """Return the seconds per step."""
     start = time.perf_counter()
-    for _ in range(STEPS_PER_TURN):
+    for _ in range(steps):
         optimizer.step()
-    return (time.perf_counter() - start) / STEPS_PER_TURN
+    return (time.perf_counter() - start) / steps
 
 
 def times_in_turns(
-    pair: Pair, shapes: list[tuple[int, ...]], turns: int
+    pair: Pair, shapes: list[tuple[int, ...]], deadline: float
 ) -> list[tuple[float, float]]:
-    """Return the seconds per step of both optimizers in every turn."""
+    """Return the seconds per step of both optimizers in every turn until the deadline."""
     ours, theirs = pair.ours(parameters(shapes)), pair.theirs(parameters(shapes))
     for optimizer in (ours, theirs):
         optimizer.step()  # state is made at the first step
-        turn(optimizer)
-    times = []
-    for number in range(turns):
-        if number % 2:  # the second finds the caches filled with other tensors
-            times.append((turn(ours), turn(theirs)))
+    times: list[tuple[float, float]] = []
+    while not times or (len(times) < TURNS_PER_REPEAT and time.perf_counter() < deadline):
+        if len(times) % 2:  # the second finds the caches filled with other tensors
+            first = turn(ours, pair.steps_per_turn)
+            times.append((first, turn(theirs, pair.steps_per_turn)))
         else:
-            times.append((turn(theirs), turn(ours))[::-1])
+            first = turn(theirs, pair.steps_per_turn)
+            times.append((turn(ours, pair.steps_per_turn), first))
     return times
 
 
-def compare(
-    pair: Pair, shapes: list[tuple[int, ...]], turns: int, repeats: int
-) -> dict[str, object]:
-    times = [each for _ in range(repeats) for each in times_in_turns(pair, shapes, turns)]
+def compare(pair: Pair, shapes: list[tuple[int, ...]], seconds: float) -> dict[str, object]:
+    deadline = time.perf_counter() + seconds
+    times: list[tuple[float, float]] = []
+    while not times or time.perf_counter() < deadline:
+        times += times_in_turns(pair, shapes, deadline)
     ratios = sorted(a / b for a, b in times)
     return {
         "ours": f"BADM(metric={pair.name!r}, fused=True)",
@@ -198,13 +205,23 @@ def compare(
     }
 
 
+def measured(file: Path | None) -> list[dict[str, Any]]:
+    """Return the rows of a file that was written with ``-o``."""
+    return json.loads(file.read_text("utf-8"))["rows"] if file and file.exists() else []
+
+
+def cases(arguments: argparse.Namespace) -> Iterator[tuple[int, str, Pair]]:
+    for threads in arguments.threads:
+        for set_name in arguments.sets:
+            for pair in PAIRS:
+                if arguments.only in (None, pair.name):
+                    yield threads, set_name, pair
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--turns", type=int, help="turns per repeat (default: depends on the set and the metric)"
-    )
-    parser.add_argument(
-        "--repeats", type=int, default=3, help="times to make the tensors (default: %(default)s)"
+        "--seconds", type=float, default=4.0, help="seconds per row (default: %(default)s)"
     )
     parser.add_argument(
         "--only",
@@ -221,38 +238,35 @@ def main() -> None:
         default=sorted({1, torch.get_num_threads()}, reverse=True),
         help="numbers of torch's threads (default: %(default)s)",
     )
-    parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
+    parser.add_argument("-o", "--output", type=Path, help="JSON file to write, row by row")
+    parser.add_argument("--resume", action="store_true", help="keep the rows of the JSON file")
     arguments = parser.parse_args()
 
-    rows = []
-    for threads in arguments.threads:
+    rows = measured(arguments.output) if arguments.resume else []
+    done = {(row["threads"], row["set"], row["metric"], row["theirs"]) for row in rows}
+    for threads, set_name, pair in cases(arguments):
+        if (threads, set_name, pair.name, pair.theirs_name) in done:
+            continue
         torch.set_num_threads(threads)
-        for set_name in arguments.sets:
-            for pair in PAIRS:
-                if arguments.only not in (None, pair.name):
-                    continue
-                shapes = SETS[set_name](pair.matrices_only)
-                slow = pair.matrices_only and sum(map(math.prod, shapes)) > MANY_ELEMENTS
-                turns = arguments.turns or (2 if slow else 10)
-                row = {"set": set_name, "metric": pair.name, "threads": threads}
-                row |= compare(pair, shapes, turns, arguments.repeats)
-                rows.append(row)
-                print(
-                    f"{set_name:13} {pair.name:18} threads {threads}  {row['ratio']:.3f} × "
-                    f"{pair.theirs_name} [{row['ratio_min']}, {row['ratio_max']}]  bar {pair.bar}",
-                    flush=True,
-                )
-    if arguments.output:
-        report = {
-            "torch": torch.__version__,
-            "pytorch_optimizer": version("pytorch_optimizer"),
-            "python": platform.python_version(),
-            "processor": platform.processor() or platform.machine(),
-            "threads": arguments.threads,
-            "repeats": arguments.repeats,
-            "rows": rows,
-        }
-        arguments.output.write_text(json.dumps(report, indent=1) + "\n")
+        row: dict[str, Any] = {"set": set_name, "metric": pair.name, "threads": threads}
+        row |= compare(pair, SETS[set_name](pair.matrices_only), arguments.seconds)
+        rows.append(row)
+        print(
+            f"{set_name:13} {pair.name:18} threads {threads}  {row['ratio']:.3f} × "
+            f"{pair.theirs_name} [{row['ratio_min']}, {row['ratio_max']}]  bar {pair.bar}",
+            flush=True,
+        )
+        if arguments.output:
+            report = {
+                "torch": torch.__version__,
+                "pytorch_optimizer": version("pytorch_optimizer"),
+                "python": platform.python_version(),
+                "processor": platform.processor() or platform.machine(),
+                "threads": arguments.threads,
+                "seconds per row": arguments.seconds,
+                "rows": rows,
+            }
+            arguments.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

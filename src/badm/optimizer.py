@@ -319,9 +319,9 @@ class BADM(Optimizer):
 
         Uses ``map``, since two thousand tiny tensors may be collected at every step.
         """
-        g = [p.grad for p in params]
+        g = cast(list[Tensor], [p.grad for p in params])
         if not set(map(type, params + g)) <= PLAIN_TYPES:
-            return None  # a gradient that is None, a DTensor
+            return None  # among them a gradient that is None, or a DTensor
         states = [self.state[p] for p in params]
         if not all(states) or any(map(_is_sparse, g)) or any(map(Tensor.is_complex, params)):
             return None

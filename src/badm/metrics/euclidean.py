@@ -3,9 +3,9 @@
 On the CPU the fused step is a C kernel (kernel.c), on GPUs torch's own SGD kernel: with momentum
 ``β``, Nesterov, learning rate ``1/ρ`` and dampening ``1 − c(1−β)``, where ``c = (ρ−σ)(ρ+σ)/(ρσ)``,
 it equals BADM's step while its buffer holds ``c·m``. So there the dual is stored scaled, with the
-factor as ``dual_scale`` in the state: it is adjusted when ``β`` changes, and undone for another
-path or a checkpoint. Where ``c`` is close to 0 (``ρ ≈ σ``) or undefined (``β = 0``) the buffer
-cannot hold ``m``.
+factor as ``dual_scale`` in the state: adjusted when ``β`` changes, and undone for another path
+or a checkpoint. Where ``c`` is close to 0 (``ρ ≈ σ``) or undefined (``β = 0``) the buffer cannot
+hold ``m``.
 """
 
 from __future__ import annotations
