@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test lint clients clean
+.PHONY: help demo quick test lint clients docs wheel clean
 
 help:
 	@echo "make demo    badm compare digits: 14 methods, equally tuned; a table and a page"
@@ -14,6 +14,8 @@ help:
 	@echo "make test    lint, types and all tests"
 	@echo "make lint    ruff, mypy and the directions of imports"
 	@echo "make clients tests with other packages: transformers, peft; in an environment of their own"
+	@echo "make docs    the site, build/docs/index.html; warnings are errors, examples are run"
+	@echo "make wheel   sdist and a wheel with the kernel in dist/, tried in an empty environment"
 	@echo "make clean   remove .venv and whatever was built"
 
 demo: $(STAMP)
@@ -43,13 +45,21 @@ clients: .venv-clients/.installed
 		-c constraints.txt -c constraints-clients.txt -e '.[bench,dev]' transformers peft
 	@touch $@
 
+docs: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -E -W --keep-going -c docs . build/docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_pages.py tests/test_docs.py
+	@echo "written: build/docs/index.html"
+
+wheel: $(STAMP)
+	$(BIN)/python tools/build_wheel.py dist
+
 # pip is the last thing a new environment gets: where it is missing, making one was interrupted.
 # One command installs it all: torch without its pin would be replaced by a build for GPUs.
 $(STAMP): pyproject.toml setup.py constraints.txt src/badm/metrics/kernel.c
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	@echo "Installing badm and what it is tested with into .venv ..."
 	@$(BIN)/python -m pip install -qq --no-input --disable-pip-version-check \
-		-c constraints.txt -e '.[bench,dev]'
+		-c constraints.txt -e '.[bench,dev,docs]'
 	@touch $@
 
 clean:

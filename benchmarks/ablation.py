@@ -20,20 +20,28 @@ import math
 import multiprocessing
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from prototype import Prototype, Variant
 from rich.progress import track
-from suite_runs import SCHEDULE, WARMUP, Outcome, train
-from torch import nn
+from suite_runs import SCHEDULE, WARMUP, Outcome, gain_in_steps, resampled_interval, sign, train
+from torch import Tensor, nn
 
-from badm.bench import formatting, tasks
+from badm.bench import formatting
 from badm.bench.analysis.statistics import holm, signed_rank_p
-from badm.bench.method import Method, optimizer_method, package_versions
+from badm.bench.method import (
+    Method,
+    OptimizerTrainer,
+    Setting,
+    StepBatch,
+    Trainer,
+    TrainingSetup,
+    package_versions,
+)
 from badm.bench.tasks import suite
 
 PART = 3 / 8
@@ -42,7 +50,6 @@ LENGTHS = (1 / 4, PART, 1 / 2, 3 / 4)  # of the base variant
 TASKS = (
     "digits",
     "node-cora-gnn",
-    "node-citeseer-dnn",
     "bbbp",
     "image-cifar10",
     "image-svhn",
@@ -50,9 +57,7 @@ TASKS = (
     "mlm-pretrain",
     "char-imdb",
 )
-RESAMPLES = 2000
 TURNS, STEPS_OF_A_TURN = 9, 10  # of the time of a step; two periods of refreshing
-FURTHEST = 3.0  # a score beyond those of the base variant counts as no more than this factor
 
 BASE = Variant()
 
@@ -62,6 +67,8 @@ class Idea:
     group: str
     text: str
     variant: Variant
+    warmup: float = WARMUP
+    averaged: float = 0.0  # weight, in what is evaluated, of an average over a tenth of the run
 
 
 def _idea(group: str, text: str, **parts: object) -> Idea:
@@ -71,9 +78,9 @@ def _idea(group: str, text: str, **parts: object) -> Idea:
 KRONECKER = {"metric": "kronecker"}
 BOTH = {"metric": "kronecker-spectral"}
 IDEAS = {
-    "base": Idea("", "the defaults: spectral, β 0.9, scale 0.4, lr 1e-2", BASE),
+    "base": Idea("", "spectral, β 0.9, scale 0.4, lr 1e-2, output layer diagonal", BASE),
     "nesterov": _idea("control", "Nesterov's u instead of ADMM's", form="nesterov"),
-    "average": _idea("control", "u = m⁺, no extrapolation", form="average"),
+    "momentum": _idea("control", "u = m⁺, no extrapolation", form="average"),
     "muon": _idea("control", "Nesterov's u and β 0.95: Muon's", form="nesterov", beta=0.95),
     "kronecker-nesterov": _idea("control", "kronecker, Nesterov's u", form="nesterov", **KRONECKER),
     "both-nesterov": _idea("control", "kronecker-spectral, Nesterov's u", form="nesterov", **BOTH),
@@ -81,6 +88,34 @@ IDEAS = {
     "both": _idea("metric", "kronecker-spectral", **BOTH),
     "scale-0.2": _idea("scale", "orthogonal steps half as long", scale=0.2),
     "scale-0.8": _idea("scale", "orthogonal steps twice as long", scale=0.8),
+    "fan-in-0.2": _idea("scale", "times √(64/columns), half as long", scale=0.2, by_fan_in=True),
+    "fan-in": _idea("scale", "times √(64/columns)", by_fan_in=True),
+    "fan-in-0.8": _idea("scale", "times √(64/columns), twice as long", scale=0.8, by_fan_in=True),
+    "fan-in-output": _idea(
+        "scale", "times √(64/columns), output layer too", by_fan_in=True, output_layer=True
+    ),
+    "fan-in-output-0.8": _idea(
+        "scale",
+        "times √(64/columns), twice as long, output layer too",
+        scale=0.8,
+        by_fan_in=True,
+        output_layer=True,
+    ),
+    "fan-in-output-0.6": _idea(
+        "scale",
+        "times √(64/columns), 1.5 times as long, output layer too",
+        scale=0.6,
+        by_fan_in=True,
+        output_layer=True,
+    ),
+    "fan-in-output-0.6-beta-0.85": _idea(
+        "scale",
+        "times √(64/columns), 1.5 times as long, output layer too, β 0.85",
+        scale=0.6,
+        beta=0.85,
+        by_fan_in=True,
+        output_layer=True,
+    ),
     "lr-5e-3": _idea("scale", "half the learning rate", lr=5e-3),
     "lr-2e-2": _idea("scale", "twice the learning rate", lr=2e-2),
     "length": _idea("scale", "steps as long as Adam's would be", length="of u", scale=1.0),
@@ -89,11 +124,35 @@ IDEAS = {
     "rest-0.99": _idea("memory", "β₂ 0.99 for vectors, embeddings, output", beta2_rest=0.99),
     "bias": _idea("memory", "bias correction of the dual", bias_correction=True),
     "row-moments": _idea("orthogonal", "row moments after it, as in NorMuon", row_moments=0.95),
+    "memory-warmup": _idea("memory", "β rises as (1 + t)/(10 + t)", memory_warmup=True),
+    "no-warmup": Idea("schedule", "no warm-up", BASE, warmup=0.0),
+    "average": Idea(
+        "points", "evaluated: half the weights, half their average", BASE, averaged=0.5
+    ),
+    "look-ahead": _idea("points", "gradient half an average displacement ahead", look_ahead=0.5),
+    "look-ahead-2": _idea("points", "gradient two average displacements ahead", look_ahead=2.0),
+    "rest-0.5": _idea("scale", "vectors, embeddings, output half as far", rest_scale=0.5),
+    "rest-0.25": _idea("scale", "vectors, embeddings, output a quarter as far", rest_scale=0.25),
+    "output-rest-0.5": _idea(
+        "grouping",
+        "the output layer as a matrix; vectors, embeddings half as far",
+        output_layer=True,
+        rest_scale=0.5,
+    ),
+    "output-beta-0.85": _idea(
+        "grouping", "the output layer as a matrix, β 0.85", output_layer=True, beta=0.85
+    ),
     "output": _idea("grouping", "the output layer as a matrix", output_layer=True),
     "decay": _idea("decay", "weight decay 0.1", weight_decay=0.1),
     "cautious": _idea("decay", "cautious weight decay 0.1", weight_decay=0.1, cautious=True),
     "both-beta2-0.9": _idea("bases", "kronecker-spectral, β₂ 0.9", beta2=0.9, **BOTH),
     "both-beta2-0.99": _idea("bases", "kronecker-spectral, β₂ 0.99", beta2=0.99, **BOTH),
+    "both-whitened": _idea(
+        "bases", "kronecker-spectral, sides whitened by each other", whitened=True, **BOTH
+    ),
+    "both-output": _idea(
+        "grouping", "kronecker-spectral, the output layer as a matrix", output_layer=True, **BOTH
+    ),
     "both-refresh-1": _idea("bases", "kronecker-spectral, bases at every step", refresh=1, **BOTH),
     "both-refresh-10": _idea("bases", "kronecker-spectral, bases every 10", refresh=10, **BOTH),
     "both-one-sided": _idea(
@@ -119,20 +178,48 @@ class Job:
     seed: int
 
 
+@dataclass
+class AveragedTrainer(OptimizerTrainer):
+    """Evaluates a mixture of the weights and their average over the last tenth of the run."""
+
+    weight: float = 0.0
+    memory: float = 0.0
+    average: dict[Tensor, Tensor] = field(default_factory=dict)
+
+    def step(self, batch: StepBatch) -> float:
+        loss = super().step(batch)
+        for group in self.optimizer.param_groups:
+            for p in group["params"]:
+                mean = self.average.setdefault(p, p.detach().clone())
+                mean.lerp_(p.detach(), 1 - self.memory)
+        return loss
+
+    @contextmanager
+    def evaluation_weights(self) -> Iterator[None]:
+        training = {p: p.detach().clone() for p in self.average}
+        with torch.no_grad():
+            for p, mean in self.average.items():
+                p.lerp_(mean, self.weight)
+        yield
+        with torch.no_grad():
+            for p, weights in training.items():
+                p.copy_(weights)
+
+
 def _method(idea: Idea) -> Method:
-    return optimizer_method(
-        "prototype",
-        idea.text,
-        lambda module: Prototype(module, idea.variant),
-        defaults={},
-        space={},
-        version=json.dumps(asdict(idea.variant)),
-    )
+    def build(setup: TrainingSetup, setting: Setting) -> Trainer:
+        optimizer = Prototype(setup.module, idea.variant)
+        if not idea.averaged:
+            return OptimizerTrainer(optimizer)
+        return AveragedTrainer(optimizer, idea.averaged, 1 - 1 / max(1.0, setup.steps / 10))
+
+    version = json.dumps([asdict(idea.variant), idea.averaged])
+    return Method("prototype", idea.text, "badm", build, {}, {}, version=version)
 
 
 def _measure(arguments: tuple[Job, Path]) -> Outcome:
-    job, runs = arguments
-    return train(job.task, _method(IDEAS[job.idea]), {}, job.part, job.seed, runs)
+    (job, runs), idea = arguments, IDEAS[arguments[0].idea]
+    return train(job.task, _method(idea), {}, job.part, job.seed, runs, idea.warmup)
 
 
 def jobs(ideas: Sequence[str], names: Sequence[str], seeds: int) -> list[Job]:
@@ -146,38 +233,23 @@ class Analysis:
 
     def __init__(self, outcomes: dict[Job, Outcome], names: Sequence[str], seeds: int) -> None:
         self.outcomes, self.names, self.seeds = outcomes, names, seeds
-        self.sign = {t: 1.0 if tasks.find(t).task.score.best == "high" else -1.0 for t in names}
+        self.sign = {task: sign(task) for task in names}
 
     def mean(self, task: str, idea: str, part: float, seeds: Sequence[int]) -> float:
         values = [self.outcomes[Job(task, idea, part, seed)].score for seed in seeds]
         return self.sign[task] * statistics.fmean(values)
 
     def gain(self, task: str, idea: str, seeds: Sequence[int]) -> float:
-        """Logarithm of the steps the base variant needs for the score, over those that were taken.
-
-        The base variant's scores are made to rise with the length.
-        """
-        base = np.maximum.accumulate([self.mean(task, "base", p, seeds) for p in LENGTHS])
-        base = base + 1e-9 * np.arange(len(base))
-        score = self.mean(task, idea, PART, seeds)
-        if math.isnan(score):
-            return -math.log(FURTHEST)
-        logs = np.log(LENGTHS)
-        i = int(np.clip(np.searchsorted(base, score) - 1, 0, len(base) - 2))
-        slope = (logs[i + 1] - logs[i]) / (base[i + 1] - base[i])
-        found = logs[i] + slope * (score - base[i]) - math.log(PART)
-        return float(np.clip(found, -math.log(FURTHEST), math.log(FURTHEST)))
+        """Logarithm of the steps the base variant needs for the score, over those taken."""
+        base = [self.mean(task, "base", part, seeds) for part in LENGTHS]
+        return gain_in_steps(LENGTHS, base, self.mean(task, idea, PART, seeds), PART)
 
     def row(self, idea: str) -> dict[str, object]:
         everyone = list(range(self.seeds))
         gains = {task: self.gain(task, idea, everyone) for task in self.names}
-        random = np.random.default_rng(0)
-        means = []
-        for _ in range(RESAMPLES if idea != "base" else 1):
-            drawn = random.choice(self.names, len(self.names))
-            seeds = random.integers(self.seeds, size=self.seeds).tolist()
-            means.append(statistics.fmean(self.gain(str(t), idea, seeds) for t in drawn))
-        low, high = np.quantile(means, [0.025, 0.975])
+        low, high = resampled_interval(
+            lambda task, seeds: self.gain(task, idea, seeds), self.names, self.seeds
+        )
         total = sum(gains.values())
         without = [(total - gain) / max(1, len(gains) - 1) for gain in gains.values()]
         return {
@@ -237,16 +309,18 @@ def step_time(variant: Variant) -> float:
     return statistics.median(ratios[1:])
 
 
-def markdown(rows: Sequence[dict[str, object]], names: Sequence[str], seeds: int) -> str:
+def markdown(
+    rows: Sequence[dict[str, object]], names: Sequence[str], seeds: int, command: str
+) -> str:
     count = "one seed" if seeds == 1 else f"{seeds} seeds"
     lines = [
         "# What each part of BADM is worth",
         "",
-        f"Made by `python benchmarks/ablation.py --seeds {seeds}`. A gain of 1.10 is worth 10 % "
+        f"Made by `{command}`. A gain of 1.10 is worth 10 % "
         f"more steps. {len(names)} tasks, {count}, one learning rate for all ideas (1e-2 where the "
         "idea is not another one). Leave-one-out: the smallest and largest gain with one task left "
         "out. The CPU time of a step and the bytes of state are those of the prototype, relative "
-        "to the base. node-citeseer-dnn is on a plateau at these lengths: its gains are noise.",
+        "to the base.",
         "",
         "| part | idea | gain | 95 % interval | leave-one-out | p (Holm) | step time | state |",
         "|---|---|---|---|---|---|---|---|",
@@ -273,7 +347,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=2, help="seeds (default: %(default)s)")
     parser.add_argument("--only", nargs="+", choices=list(IDEAS), help="ideas (default: all)")
-    parser.add_argument("--tasks", nargs="+", default=TASKS, help="tasks (default: nine)")
+    parser.add_argument("--tasks", nargs="+", default=TASKS, help="tasks (default: eight)")
     parser.add_argument("--processes", type=int, default=2, help="at a time (default: 2)")
     parser.add_argument("--runs", type=Path, default=Path("runs/ablation"), help="folder of runs")
     parser.add_argument("--output", type=Path, default=Path("results/ablation.json"))
@@ -302,7 +376,9 @@ def main() -> None:
     }
     plain = json.dumps(content, indent=1, ensure_ascii=False).replace("NaN", "null")
     arguments.output.write_text(plain + "\n")
-    text = markdown(rows, names, seeds)
+    only = f" --only {' '.join(arguments.only)}" if arguments.only else ""
+    command = f"python benchmarks/ablation.py --seeds {seeds}{only}"
+    text = markdown(rows, names, seeds, command)
     arguments.output.with_suffix(".md").write_text(text)
     print(text)
 

@@ -31,7 +31,7 @@ RULES = {
     "name": re.compile(r"[^\W\d_]+-?\d+(?:\.\d+)?"),
     "formula": re.compile(r"\d+(?:\.\d+)?[(/]*(?:\d − )?[α-ω]"),
     "level of an interval": re.compile(r"95 %\s+interval"),
-    "reference": re.compile(r"(?:Table|Algorithm|section) \d+|^#+ \d+\.|^\d+\. ", re.M),
+    "reference": re.compile(r"(?:Table|Algorithm|section|arXiv) [\d.]*\d|^#+ \d+\.|^\d+\. ", re.M),
 }
 
 Span = tuple[int, int]

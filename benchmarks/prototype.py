@@ -1,8 +1,8 @@
 """An optimizer of interchangeable parts, to measure what each of BADM's is worth (ablation.py).
 
 One statement per equation, one matrix after the other: readable and slow. The base variant is BADM
-at its defaults. In the kronecker metrics, sides above ``longest`` keep the identity here and are
-split into blocks in the library.
+at its defaults, but for the output layer, which is diagonal in it. In the kronecker metrics, sides
+above ``longest`` keep the identity here and are split into blocks in the library.
 """
 
 from __future__ import annotations
@@ -47,14 +47,19 @@ class Variant:
     beta2_rest: float = 0.999  # of the diagonal metric
     eps: float = 1e-8
     scale: float = 0.4  # root mean square of an orthogonal step
+    by_fan_in: bool = False  # times √(64/columns): steps in proportion to usual initial weights
     length: Literal["constant", "of u", "of the kronecker direction"] = "constant"
     steps: int = 3  # of the quintic iteration
     refresh: int = 5  # steps between two updates of a basis
     longest: int = 700  # side that gets a basis
     one_sided_from: float = math.inf  # aspect from which the long side gets none
-    output_layer: bool = False  # whether it is a matrix like others
+    output_layer: bool = False  # whether it is a matrix like others; it is in the library's default
     row_moments: float = 0.0  # memory of the second moment of rows, as in NorMuon; 0: none
     bias_correction: bool = False  # of the dual
+    memory_warmup: bool = False  # β rises from 0.2 as (1 + t)/(10 + t)
+    look_ahead: float = 0.0  # gradient taken this many average displacements ahead
+    rest_scale: float = 1.0  # of the diagonal steps
+    whitened: bool = False  # covariance of each side whitened by the other side, as in KL-Shampoo
     weight_decay: float = 0.0
     cautious: bool = False  # decay only where it agrees with the step
 
@@ -64,9 +69,10 @@ class Prototype(torch.optim.Optimizer):
 
     def __init__(self, module: nn.Module, variant: Variant) -> None:
         self.variant = variant
-        metric = "kronecker" if variant.metric != "spectral" else "spectral"
-        wanted = badm.parameter_groups(module, metric=metric)
-        matrices = {id(p) for group in wanted if group["metric"] == metric for p in group["params"]}
+        # In this metric's groups the output layer is no matrix.
+        wanted = badm.parameter_groups(module, metric="kronecker")
+        hidden = [group for group in wanted if group["metric"] == "kronecker"]
+        matrices = {id(p) for group in hidden for p in group["params"]}
         if variant.output_layer:
             embeddings = {id(m.weight) for m in module.modules() if isinstance(m, nn.Embedding)}
             matrices = {id(p) for p in module.parameters() if p.ndim >= 2} - embeddings
@@ -83,28 +89,37 @@ class Prototype(torch.optim.Optimizer):
                 continue
             state = self.state[w]
             state["step"] = state.get("step", 0) + 1
+            if "ahead" in state:
+                w.sub_(state["ahead"])
+            before = w.clone()
             if group["matrix"]:
                 x = self._matrix_step(as_matrix(w.grad), state, index).reshape(w.shape)
             else:
                 u = self._dual_step(w.grad, state)
-                x = u / self._root(w.grad, state, v.beta2_rest)
+                x = v.rest_scale * u / self._root(w.grad, state, v.beta2_rest)
             if v.weight_decay and w.ndim > 1:
                 decayed = w * (x * w > 0) if v.cautious else w
                 w.sub_(group["lr"] * v.weight_decay * decayed)
             w.sub_(group["lr"] * x)
+            if v.look_ahead:
+                drift = state.setdefault("drift", torch.zeros_like(w))
+                drift.lerp_(w - before, 1 - v.beta)
+                state["ahead"] = v.look_ahead * drift
+                w.add_(state["ahead"])
 
     def _dual_step(self, g: Tensor, state: State) -> Tensor:
-        v = self.variant
+        v, t = self.variant, state["step"]
+        beta = min(v.beta, (1 + t) / (10 + t)) if v.memory_warmup else v.beta
         m = state.setdefault("dual", torch.zeros_like(g))
         before = m.clone()
-        m.lerp_(g, 1 - v.beta)  # m⁺
+        m.lerp_(g, 1 - beta)  # m⁺
         if v.form == "admm":
             u = 2 * m - before
         elif v.form == "nesterov":
-            u = v.beta * m + (1 - v.beta) * g
+            u = beta * m + (1 - beta) * g
         else:
             u = m.clone()
-        return u / (1 - v.beta ** state["step"]) if v.bias_correction else u
+        return u / (1 - beta**t) if v.bias_correction else u
 
     def _root(self, g: Tensor, state: State, beta2: float) -> Tensor:
         moment = state.setdefault("second_moment", torch.zeros_like(g))
@@ -114,6 +129,8 @@ class Prototype(torch.optim.Optimizer):
     def _matrix_step(self, g: Tensor, state: State, index: int) -> Tensor:
         v = self.variant
         c = v.scale * math.sqrt(max(g.shape))
+        if v.by_fan_in:
+            c *= math.sqrt(64 / g.shape[1])
         if v.metric == "spectral":
             u = self._dual_step(g, state)
             if v.length == "of u":
@@ -147,6 +164,16 @@ class Prototype(torch.optim.Optimizer):
         even = x / (moment.sqrt() + self.variant.eps)
         return even * (x.norm() / even.norm().clamp(min=1e-12))
 
+    def _whitened(self, x: Tensor, side: str, state: State) -> Tensor:
+        """``x·C^(-1/2)`` with the covariance ``C`` of the other side, up to its mean eigenvalue."""
+        other = "right" if side == "left" else "left"
+        if other not in state:
+            return x
+        basis, covariance = state[other], state[f"{other}_covariance"]
+        values = (basis * (covariance @ basis)).sum(0)
+        relative = values / values.mean().clamp(min=1e-30)
+        return (x @ basis) / relative.clamp(min=SHIFT).sqrt()
+
     def _update_bases(self, g: Tensor, state: State, index: int) -> None:
         v, (rows, cols) = self.variant, g.shape
         first = state["step"] == 1
@@ -156,7 +183,8 @@ class Prototype(torch.optim.Optimizer):
                 state[f"{side}_covariance"] = torch.zeros(length, length)
             if f"{side}_covariance" in state:
                 covariance = state[f"{side}_covariance"]
-                covariance.mul_(v.beta2).addmm_(x, x.mT, alpha=1 - v.beta2)
+                y = self._whitened(x, side, state) if v.whitened else x
+                covariance.mul_(v.beta2).addmm_(y, y.mT, alpha=1 - v.beta2)
         if not first and (state["step"] + index) % v.refresh:
             return
         outside = rotate_back(state["dual"], state.get("left"), state.get("right"))

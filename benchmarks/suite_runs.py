@@ -1,13 +1,15 @@
-"""One run of a task of the suite, for the benchmarks that train many of them; runs are kept."""
+"""Runs of the suite's tasks, for the benchmarks that train many of them, and scores as steps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from badm.bench import tasks
@@ -18,6 +20,8 @@ from badm.bench.records.runs import RunStore
 from badm.bench.tasks import suite
 
 SCHEDULE, WARMUP = "linear", 0.05  # those of the speed protocol
+RESAMPLES = 2000
+FURTHEST = 3.0  # a score beyond those of the ruler counts as no more than this factor
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,13 @@ class Outcome:
 
 
 def train(
-    task: str, method: Method, setting: Mapping[str, Any], part: float, seed: int, runs: Path
+    task: str,
+    method: Method,
+    setting: Mapping[str, Any],
+    part: float,
+    seed: int,
+    runs: Path,
+    warmup: float = WARMUP,
 ) -> Outcome:
     """Train for a part of the suite's budget, with one thread, and evaluate at the end."""
     torch.set_num_threads(1)
@@ -42,7 +52,7 @@ def train(
         seed,
         steps=steps,
         schedule=SCHEDULE,
-        warmup=WARMUP,
+        warmup=warmup,
         test=False,
         evaluate_every=steps,
     )
@@ -54,3 +64,40 @@ def train(
         1e3 * done.result.seconds / max(1, done.result.step),
         float(done.result.state_bytes or 0),
     )
+
+
+def sign(task: str) -> float:
+    """1 where more of a task's score is better, else −1."""
+    return 1.0 if tasks.find(task).task.score.best == "high" else -1.0
+
+
+def gain_in_steps(
+    lengths: Sequence[float], ruler: Sequence[float], score: float, taken: float
+) -> float:
+    """Logarithm of the steps after which a ruler has a score, over those that were taken for it.
+
+    The ruler is the scores of one method in runs of several lengths, more being better. It is made
+    to rise with the length, and interpolated in the logarithm of the length.
+    """
+    if math.isnan(score):
+        return -math.log(FURTHEST)
+    rising = np.maximum.accumulate(ruler) + 1e-9 * np.arange(len(ruler))
+    logs = np.log(lengths)
+    i = int(np.clip(np.searchsorted(rising, score) - 1, 0, len(rising) - 2))
+    slope = (logs[i + 1] - logs[i]) / (rising[i + 1] - rising[i])
+    found = logs[i] + slope * (score - rising[i]) - math.log(taken)
+    return float(np.clip(found, -math.log(FURTHEST), math.log(FURTHEST)))
+
+
+def resampled_interval(
+    gain: Callable[[str, Sequence[int]], float], names: Sequence[str], seeds: int
+) -> tuple[float, float]:
+    """95 % interval of the mean gain, from resampling tasks and seeds."""
+    random = np.random.default_rng(0)
+    means = []
+    for _ in range(RESAMPLES):
+        drawn = random.choice(names, len(names))
+        chosen = random.integers(seeds, size=seeds).tolist()
+        means.append(statistics.fmean(gain(str(task), chosen) for task in drawn))
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)

@@ -73,12 +73,12 @@ def test_mlp(metric: str) -> None:
         "0.bias": ("diagonal", 0.0),
         "1.weight": ("diagonal", 0.0),
         "1.bias": ("diagonal", 0.0),
-        "3.weight": ("diagonal", 0.1),
+        "3.weight": ("spectral" if metric == "spectral" else "diagonal", 0.1),
         "3.bias": ("diagonal", 0.0),
     }
 
 
-def test_cnn_kernels_are_matrices_and_its_head_is_diagonal() -> None:
+def test_cnn_kernels_are_matrices_and_so_is_its_head() -> None:
     assert by_name(cnn(), weight_decay=0.1) == {
         "0.weight": ("spectral", 0.1),
         "0.bias": ("diagonal", 0.0),
@@ -86,16 +86,18 @@ def test_cnn_kernels_are_matrices_and_its_head_is_diagonal() -> None:
         "1.bias": ("diagonal", 0.0),
         "3.weight": ("spectral", 0.1),
         "3.bias": ("diagonal", 0.0),
-        "5.weight": ("diagonal", 0.1),
+        "5.weight": ("spectral", 0.1),
         "5.bias": ("diagonal", 0.0),
     }
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_transformer_embedding_and_head_are_diagonal_and_its_matrices_spectral(tied: bool) -> None:
+def test_transformer_embedding_is_diagonal_tied_or_not_and_its_matrices_spectral(
+    tied: bool,
+) -> None:
     found = by_name(Language(tied), weight_decay=0.1)
     assert found["embedding.weight"] == ("diagonal", 0.1)
-    assert found.get("head.weight", ("diagonal", 0.1)) == ("diagonal", 0.1)
+    assert found.get("head.weight", ("spectral", 0.1)) == ("spectral", 0.1)
     assert ("head.weight" in found) == (not tied)
     for layer in (0, 1):
         for matrix in ("self_attn.in_proj", "self_attn.out_proj.", "linear1.", "linear2."):
@@ -129,10 +131,10 @@ def test_a_bad_weight_decay_is_an_error_when_the_optimizer_is_made() -> None:
         BADM(parameter_groups(mlp(), weight_decay=-0.1))
 
 
-def spectral(module: nn.Module, **options: Any) -> set[str]:
-    return {
-        name for name, (metric, _) in by_name(module, **options).items() if metric != "diagonal"
-    }
+def hidden(module: nn.Module, **options: Any) -> set[str]:
+    """Names of the matrices that are no output layers: they have the kronecker metric."""
+    found = by_name(module, metric="kronecker", **options)
+    return {name for name, (metric, _) in found.items() if metric == "kronecker"}
 
 
 class Parts(nn.Module):
@@ -149,7 +151,7 @@ def body() -> nn.Module:
 
 
 def test_a_head_registered_first_is_the_output_layer() -> None:
-    assert spectral(Parts(head=nn.Linear(6, 3), body=body())) == {"body.0.weight", "body.2.weight"}
+    assert hidden(Parts(head=nn.Linear(6, 3), body=body())) == {"body.0.weight", "body.2.weight"}
 
 
 def test_each_of_several_heads_is_an_output_layer() -> None:
@@ -157,18 +159,18 @@ def test_each_of_several_heads_is_an_output_layer() -> None:
         {"a": nn.Linear(6, 3), "b": nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 2))}
     )
     module = Parts(body=body(), heads=heads)
-    assert spectral(module) == {"body.0.weight", "body.2.weight", "heads.b.0.weight"}
+    assert hidden(module) == {"body.0.weight", "body.2.weight", "heads.b.0.weight"}
 
 
 def test_heads_of_attention_are_no_output_layers() -> None:
     attention = nn.ModuleDict({"query": nn.Linear(6, 6), "key": nn.Linear(6, 6)})
     module = Parts(heads=attention, last=nn.Linear(6, 3))
-    assert spectral(module) == {"heads.query.weight", "heads.key.weight"}
+    assert hidden(module) == {"heads.query.weight", "heads.key.weight"}
 
 
 def test_heads_in_repeated_blocks_are_no_output_layers() -> None:
     blocks = nn.ModuleList([nn.ModuleDict({"head": nn.Linear(6, 6)}) for _ in range(2)])
-    assert spectral(Parts(blocks=blocks, last=nn.Linear(6, 3))) == {
+    assert hidden(Parts(blocks=blocks, last=nn.Linear(6, 3))) == {
         "blocks.0.head.weight",
         "blocks.1.head.weight",
     }
@@ -176,14 +178,14 @@ def test_heads_in_repeated_blocks_are_no_output_layers() -> None:
 
 def test_a_head_before_an_output_is_none() -> None:
     module = Parts(body=body(), head=nn.Linear(6, 6), output=nn.Linear(6, 3))
-    assert spectral(module) == {"body.0.weight", "body.2.weight", "head.weight"}
+    assert hidden(module) == {"body.0.weight", "body.2.weight", "head.weight"}
 
 
 @pytest.mark.parametrize("word", ["get_output_embeddings", "get_classifier"])
 def test_a_model_names_its_own_output_layer(word: str) -> None:
     module = Parts(unusual=nn.Linear(6, 3), body=body())
     setattr(module, word, lambda: module.unusual)
-    assert spectral(module) == {"body.0.weight", "body.2.weight"}
+    assert hidden(module) == {"body.0.weight", "body.2.weight"}
 
 
 @pytest.mark.parametrize("answer", [None, NotImplementedError])
@@ -195,20 +197,20 @@ def test_a_model_without_an_answer_is_asked_no_further(answer: Any) -> None:
             raise answer
 
     module.get_output_embeddings = get_output_embeddings  # type: ignore[assignment]
-    assert spectral(module) == {"0.weight"}
+    assert hidden(module) == {"0.weight"}
 
 
 def test_output_layers_can_be_told() -> None:
     module = Parts(first=nn.Linear(6, 3), second=nn.Linear(6, 3), body=body())
     inside = {"body.0.weight", "body.2.weight"}
-    assert spectral(module, output=["first", module.second]) == inside
-    assert spectral(module, output="*rst.weight") == {*inside, "second.weight"}
-    assert spectral(module, output=()) == {*inside, "first.weight", "second.weight"}
+    assert hidden(module, output=["first", module.second]) == inside
+    assert hidden(module, output="*rst.weight") == {*inside, "second.weight"}
+    assert hidden(module, output=()) == {*inside, "first.weight", "second.weight"}
 
 
 def test_overrides_by_name_take_a_metric_or_options() -> None:
     module = mlp()
-    overrides = {"0.weight": "kronecker", "3.*": {"lr": 0.5, "weight_decay": 0.3}}
+    overrides = {"0.weight": "euclidean", "3.*": {"lr": 0.5, "weight_decay": 0.3}}
     groups = parameter_groups(module, weight_decay=0.1, overrides=overrides)
     found = {
         name: {key: value for key, value in group.items() if key != "params"}
@@ -216,8 +218,8 @@ def test_overrides_by_name_take_a_metric_or_options() -> None:
         for name, p in module.named_parameters()
         if any(p is each for each in group["params"])
     }
-    assert found["0.weight"] == {"metric": "kronecker", "weight_decay": 0.1}
-    assert found["3.weight"] == {"metric": "diagonal", "weight_decay": 0.3, "lr": 0.5}
+    assert found["0.weight"] == {"metric": "euclidean", "weight_decay": 0.1}
+    assert found["3.weight"] == {"metric": "spectral", "weight_decay": 0.3, "lr": 0.5}
     assert found["1.weight"] == {"metric": "diagonal", "weight_decay": 0.0}
     assert {group["lr"] for group in BADM(groups).param_groups} == {0.5, 1e-2}
 
@@ -232,11 +234,11 @@ def test_a_tied_weight_can_be_overridden_by_either_name() -> None:
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
 def test_weight_norm_has_a_direction_and_a_gain(norm: Any) -> None:
     module = nn.Sequential(norm(nn.Linear(6, 8)), norm(nn.Linear(8, 3)))
-    found = by_name(module, weight_decay=0.1)
+    found = by_name(module, weight_decay=0.1, metric="kronecker")
     gains = [n for n in found if n.endswith(("weight_g", "original0"))]
-    (hidden, out) = [n for n in found if n.endswith(("weight_v", "original1"))]
+    (inner, out) = [n for n in found if n.endswith(("weight_v", "original1"))]
     assert [found[name] for name in gains] == [("diagonal", 0.0)] * 2
-    assert found[hidden] == ("spectral", 0.1)
+    assert found[inner] == ("kronecker", 0.1)
     assert found[out] == ("diagonal", 0.1)
 
 
@@ -274,16 +276,16 @@ def test_what_the_model_excludes_from_weight_decay_has_none() -> None:
     module = Parts(body=body(), head=nn.Linear(6, 3))
     module.body[0].weight._no_weight_decay = True
     module.no_weight_decay = lambda: {"head.weight"}  # type: ignore[assignment]
-    found = by_name(module, weight_decay=0.1)
-    assert found["body.0.weight"] == ("spectral", 0.0)
-    assert found["body.2.weight"] == ("spectral", 0.1)
+    found = by_name(module, weight_decay=0.1, metric="kronecker")
+    assert found["body.0.weight"] == ("kronecker", 0.0)
+    assert found["body.2.weight"] == ("kronecker", 0.1)
     assert found["head.weight"] == ("diagonal", 0.0)
 
 
 def test_frozen_parameters_are_left_out_and_the_output_layer_stays_the_last() -> None:
     module = mlp()
     module[3].requires_grad_(False)
-    assert spectral(module) == {"0.weight"}
+    assert hidden(module) == {"0.weight"}
     assert set(by_name(module)) == {"0.weight", "0.bias", "1.weight", "1.bias"}
 
 

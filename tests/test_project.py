@@ -55,7 +55,7 @@ def test_constraints_pin_torch_and_every_direct_dependency_of_the_tested_extras(
     assert re.search(r"^torch==2\.13\.0$", constraints, re.M)
     pinned = set(re.findall(r"^([\w-]+)==[\d.]+(?:;.*)?$", constraints, re.M))
     project = read("pyproject.toml")
-    for extra in ("bench", "postgresql", "dev"):
+    for extra in ("bench", "postgresql", "docs", "dev"):
         (listed,) = re.findall(rf"^{extra} = \[(.*?)\]$", project, re.M | re.S)
         names = set(re.findall(r'"([\w-]+)', listed))
         assert names

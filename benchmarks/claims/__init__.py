@@ -1,10 +1,13 @@
 """The numbers in README and docs, which ``evidence.py`` compares with the results."""
 
 from claims.choosing import CHOOSING
+from claims.guides import INSTALL, WHY
 from claims.hard_problems import HARD_PROBLEMS
 from claims.page_claims import PageClaims
 from claims.readme import README
 from claims.replicas import REPLICAS
+from claims.reproduction import REPRODUCTION
+from claims.results import RESULTS
 from claims.theory import THEORY
 from claims.tutorial import TUTORIAL
 
@@ -12,9 +15,13 @@ PAGES = {
     "README.md": README,
     "docs/choosing.md": CHOOSING,
     "docs/hard-problems.md": HARD_PROBLEMS,
+    "docs/install.md": INSTALL,
     "docs/replicas.md": REPLICAS,
+    "docs/reproduction.md": REPRODUCTION,
+    "docs/results.md": RESULTS,
     "docs/theory.md": THEORY,
     "docs/tutorial/README.md": TUTORIAL,
+    "docs/why.md": WHY,
 }
 
 __all__ = ["PAGES", "PageClaims"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True)
@@ -20,3 +20,7 @@ class PageClaims:
     tables: tuple[tuple[str, str], ...] = ()
     constants: tuple[tuple[str, str], ...] = ()
     sections: tuple[tuple[str, str], ...] = ()
+
+    def __add__(self, other: PageClaims) -> PageClaims:
+        """Return the claims of a page that says what two others say."""
+        return PageClaims(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

@@ -183,7 +183,7 @@ class Method:
 
     @property
     def identity(self) -> str:
-        """The version and that of the package: part of the key of a run.
+        """The version and that of the package, which are part of the key of a run.
 
         >>> from badm.bench.methods import find
         >>> find("adam").identity

@@ -70,7 +70,7 @@ class Consensus:
     """Average the replicas every ``every`` steps of an inner optimizer.
 
     With the displacements ``d_s = w_s − w`` since the last meeting and weights ``α_s``, a meeting
-    is one BADM step on the pseudo-gradient ``−d̄``:
+    is one BADM step on the pseudo-gradient ``−d̄``::
 
         d̄ = Σ_s α_s d_s
         m⁺ = m − (1 − β)(d̄ + m)
@@ -195,10 +195,12 @@ class Consensus:
 
     @contextmanager
     def at_global_point(self) -> Iterator[None]:
-        """Give the model the weights of the last meeting, equal on all ranks, inside a block::
+        """Give the model the weights of the last meeting, equal on all ranks, inside a block.
 
-        with consensus.at_global_point():
-            evaluate(model)
+        Example::
+
+            with consensus.at_global_point():
+                evaluate(model)
         """
         own = _flatten(self.params)
         _copy_into(self.w, self.params)

@@ -99,7 +99,7 @@ class DistributedBatchSampler(Sampler[list[int]]):
 
     @property
     def loss_weights(self) -> list[float]:
-        """Weights of the mean losses of the remaining batches: ``n_s·W / Σ_s n_s``."""
+        """Weights ``n_s·W / Σ_s n_s`` of the mean losses of the remaining batches."""
         sizes = torch.tensor(
             [[len(b) for b in pool.tensor_split(self.num_batches)] for pool in self._assign()]
         )

@@ -25,9 +25,9 @@ def parameter_groups(
     """Group the parameters of a module for :class:`badm.BADM`, each with the metric that suits it.
 
     - Matrices and convolution kernels: ``metric``, with weight decay.
-    - Embeddings, and in the metrics of matrices the output layers: the diagonal metric, with weight
-      decay. A step touches few rows of an embedding, and the rows of an output layer are classes:
-      neither is a map whose singular values should be equal.
+    - Embeddings, and in the kronecker metrics the output layers: the diagonal metric, with weight
+      decay. A step touches few rows of an embedding, which is no map whose singular values should
+      be equal.
     - Biases, gains of normalisation layers, tables of positions and tokens, and other vectors: the
       diagonal metric (the euclidean one if that is ``metric``), no weight decay.
 
@@ -49,8 +49,7 @@ def parameter_groups(
     >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     >>> for group in parameter_groups(model, weight_decay=0.1):
     ...     print(group["metric"], group["weight_decay"], [tuple(p.shape) for p in group["params"]])
-    spectral 0.1 [(16, 8)]
-    diagonal 0.1 [(4, 16)]
+    spectral 0.1 [(16, 8), (4, 16)]
     diagonal 0.0 [(16,), (4,)]
     """
     chosen = metrics.find(metric)

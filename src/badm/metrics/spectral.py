@@ -53,13 +53,9 @@ def polar(u: Tensor, length: Tensor, steps: Steps = STEPS) -> Polar:
 
 
 class Spectral(Metric):
-    """Orthogonal steps: all singular values of the direction become 1.
-
-    The rows of an output layer are classes: not a map whose singular values should be equal.
-    """
+    """Orthogonal steps: all singular values of the direction become 1."""
 
     name = "spectral"
-    suits_output_layer = False
     state_keys = frozenset({"dual", "peak"})
 
     def applies_to(self, p: Tensor) -> bool:

@@ -22,7 +22,7 @@ Gradients = Sequence[Sequence[Tensor] | None]
 class Algorithm1:
     """Run batch ADMM with every local point ``w_s`` and dual ``π_s`` kept.
 
-    Starting from ``w_s = w`` and ``π_s = 0``, one batch with gradients ``g_s`` at ``w`` is:
+    Starting from ``w_s = w`` and ``π_s = 0``, one batch with gradients ``g_s`` at ``w`` is::
 
         w_s = w − Q⁻¹(g_s + π_s)/(ρ+σ)          local
         π_s ← π_s + σQ(w_s − w)                 dual

@@ -18,7 +18,7 @@ __all__ = ["Partition", "split"]
 class Partition:
     """Split sample indices into batches and each batch into sub-batches, once and for all.
 
-    With ``N_bs`` the samples of sub-batch ``s`` of batch ``b``, the weights of the theory are
+    With ``N_bs`` the samples of sub-batch ``s`` of batch ``b``, the weights of the theory are::
 
         α_bs = |N_bs|/N,    α_s = Σ_b α_bs
 

@@ -29,7 +29,7 @@ class Certificate:
     """Compare both sides of the theorem's two inequalities on a run of Algorithm 1.
 
     ``z^k`` is the global point where iteration ``k`` takes its gradients; ``z_s^k`` and ``v_s^k``
-    are the results of its local and dual steps:
+    are the results of its local and dual steps::
 
         L^k − L^{k−1} ≤ δ/(2σ) − (σ/10) Σ_s α_s (‖z_s^k − z^k‖² + ‖z^k − z^{k−1}‖²)      descent
         min_{j≤k} ‖∇F(z^j)‖² ≤ 12δ + 24σ(L⁰ − F*)/k                                        rate

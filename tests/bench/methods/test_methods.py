@@ -343,6 +343,7 @@ def test_names() -> None:
             "psgd-kron",
             "schedule-free",
             "lion",
+            "adabelief",
             "adan",
             "ademamix",
             "mars",
@@ -419,6 +420,14 @@ STATED: dict[str, dict[str, Any]] = {
         "weight_decay": 0.01,
     },
     "prodigy": {"lr": 1.0, "betas": (0.9, 0.999), "d0": 1e-6, "d_coef": 1.0, "beta3": None},
+    "adabelief": {
+        "lr": 1e-3,
+        "betas": (0.9, 0.999),
+        "eps": 1e-16,
+        "weight_decay": 0.0,
+        "weight_decouple": True,
+        "rectify": True,
+    },
     "adan": {"lr": 1e-3, "betas": (0.98, 0.92, 0.99), "eps": 1e-8, "weight_decay": 0.02},
 }
 
@@ -545,18 +554,20 @@ def test_badm_is_the_default_of_the_library() -> None:
     assert_equal(ours, theirs)
 
 
-def test_muon_orthogonalises_what_badm_does() -> None:
+def test_muon_orthogonalises_what_badm_does_but_for_the_output_layer() -> None:
     module = model()
     train(trainer_of(METHODS["badm"], module), module, 1)
     optimizer = badm.BADM(badm.parameter_groups(module))
     BatchOfWords(module).gradient()
     module.unused(torch.ones(3)).sum().backward()
     optimizer.step()
-    spectral = {id(p) for p, state in optimizer.state.items() if "second_moment" not in state}
-    assert {id(kernel.parameter) for kernel in Muon(module, lr=1e-3).kernels} == spectral
-    assert {"kernel.weight", "hidden.weight", "unused.weight"} == {
-        name for name, p in module.named_parameters() if id(p) in spectral
+    names = {id(p): name for name, p in module.named_parameters()}
+    spectral = {
+        names[id(p)] for p, state in optimizer.state.items() if "second_moment" not in state
     }
+    muon = {names[id(kernel.parameter)] for kernel in Muon(module, lr=1e-3).kernels}
+    assert muon == {"kernel.weight", "hidden.weight", "unused.weight"}
+    assert spectral == muon | {"head.weight"}
 
 
 @pytest.mark.parametrize("shape", [(6, 10), (10, 6), (7, 7)])

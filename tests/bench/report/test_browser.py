@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,55 +15,23 @@ from badm.bench.records.comparisons import Comparison
 from badm.bench.report.page import write_page
 from badm.bench.report.speed_table import speed_lead, speed_table
 from badm.bench.report.tables import table
+from tests.helpers.browser import REQUIRED, browser
 from tests.helpers.comparisons import HOSTILE, comparison, speed_comparison
 
-REQUIRED = os.environ.get("BADM_BROWSER") == "required"  # then whatever is missing is a failure
 if not REQUIRED:
     pytest.importorskip("selenium")
 
-from selenium import webdriver  # noqa: E402
-from selenium.webdriver.chrome.options import Options  # noqa: E402
-from selenium.webdriver.chrome.service import Service  # noqa: E402
-from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 pytestmark = pytest.mark.browser
-
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1280,900",
-)
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    chromedriver = shutil.which("chromedriver")
-    if chromium is None or chromedriver is None:
-        missing = "chromium and chromedriver must be installed"
-        if REQUIRED:
-            pytest.fail(f"BADM_BROWSER=required, and {missing}")
-        pytest.skip(missing)
-    options = Options()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    # Both programs are named, so that Selenium has nothing to look for, and must not.
-    os.environ["SE_OFFLINE"] = "true"
-    started = webdriver.Chrome(options=options, service=Service(chromedriver))
-    try:
+    with browser(tmp_path_factory.mktemp("chromium")) as started:
         yield started
-    finally:
-        started.quit()
 
 
 @pytest.fixture(scope="module")

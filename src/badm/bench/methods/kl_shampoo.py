@@ -88,6 +88,4 @@ class KLShampoo(MatricesAndRest):
                 max_precond_dim=max_precondition_dim,
             )
 
-        super().__init__(
-            module, "kronecker", make, lr=lr, betas=(beta1, beta2), weight_decay=weight_decay
-        )
+        super().__init__(module, make, lr=lr, betas=(beta1, beta2), weight_decay=weight_decay)

@@ -17,12 +17,11 @@ from badm.metrics import find, metric_for
 class MatricesAndRest:
     """Give every parameter the optimizer that suits it, and step them as one.
 
-    Which parameters are matrices, and their weight decay, are as in a metric of BADM: embeddings,
-    vectors and the output layer never are.
+    Which parameters are matrices, and their weight decay, are as in BADM's kronecker metrics:
+    embeddings, vectors and the output layer never are.
 
     Args:
         module: The model.
-        metric: Name of the metric whose matrices these are.
         make: Makes the optimizer of the matrices.
         lr: Learning rate of AdamW.
         betas: Memory of AdamW.
@@ -31,7 +30,7 @@ class MatricesAndRest:
     >>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(16, 8), nn.Linear(8, 2))
     >>> def make(matrices: list[nn.Parameter]) -> torch.optim.Optimizer:
     ...     return torch.optim.SGD(matrices, lr=0.1)
-    >>> both = MatricesAndRest(model, "spectral", make, lr=1e-3)
+    >>> both = MatricesAndRest(model, make, lr=1e-3)
     >>> [[tuple(p.shape) for p in group["params"]] for group in both.param_groups]
     [[(4, 9), (8, 16)], [(2, 8)], [(4,), (8,), (2,)]]
     """
@@ -39,17 +38,16 @@ class MatricesAndRest:
     def __init__(
         self,
         module: nn.Module,
-        metric: str,
         make: Callable[[list[nn.Parameter]], OptimizerLike],
         *,
         lr: float,
         betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: float = 0.0,
     ) -> None:
-        wanted = find(metric)
+        wanted = find("kronecker")
         hidden: list[nn.Parameter] = []
         rest: list[dict[str, Any]] = []
-        for group in groups(module, metric, weight_decay):
+        for group in groups(module, wanted.name, weight_decay):
             metrics = [metric_for(group["metric"], p) for p in group["params"]]
             both = list(zip(group["params"], metrics, strict=True))
             hidden += [p for p, of_p in both if of_p is wanted]

@@ -57,7 +57,7 @@ def _newton_schulz(x: Tensor, group: Mapping[str, Any]) -> Tensor:
 class Muon(MatricesAndRest):
     """Muon for hidden matrices and kernels, AdamW for the rest, in one optimizer.
 
-    Which parameters are which, and their weight decay, are as in BADM's spectral metric, and
+    Which parameters are which, and their weight decay, are as in BADM's kronecker metrics, and
     ``match_rms_adamw`` makes one learning rate fit both parts.
 
     >>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(16, 8), nn.Linear(8, 2))
@@ -86,6 +86,4 @@ class Muon(MatricesAndRest):
                 adjust_lr_fn="match_rms_adamw",
             )
 
-        super().__init__(
-            module, "spectral", make, lr=lr, betas=(beta1, beta2), weight_decay=weight_decay
-        )
+        super().__init__(module, make, lr=lr, betas=(beta1, beta2), weight_decay=weight_decay)

@@ -80,6 +80,4 @@ class NorMuon(MatricesAndRest):
             )
             return optimizer
 
-        super().__init__(
-            module, "spectral", make, lr=lr, betas=(beta1, beta2), weight_decay=weight_decay
-        )
+        super().__init__(module, make, lr=lr, betas=(beta1, beta2), weight_decay=weight_decay)

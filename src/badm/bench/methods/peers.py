@@ -251,6 +251,22 @@ METHODS = (
         package="pytorch_optimizer",
     ),
     optimizer_method(
+        "adabelief",
+        "Adam scaled by how far gradients are from their mean",
+        _from_package("AdaBelief"),
+        # As in the second version of its authors' package, which rectifies the first steps.
+        defaults={
+            "lr": 1e-3,
+            "beta1": 0.9,
+            "beta2": 0.999,
+            "eps": 1e-16,
+            "weight_decay": 0.0,
+            "rectify": True,
+        },
+        space=_LIKE_ADAM,
+        package="pytorch_optimizer",
+    ),
+    optimizer_method(
         "adan",
         "Adam with a momentum of gradient differences",
         _from_package("Adan"),

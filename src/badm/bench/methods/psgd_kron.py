@@ -110,6 +110,4 @@ class PSGDKron(MatricesAndRest):
                 max_size_triangular=max_size_triangular,
             )
 
-        super().__init__(
-            module, "kronecker", make, lr=lr, betas=(beta1, beta2), weight_decay=weight_decay
-        )
+        super().__init__(module, make, lr=lr, betas=(beta1, beta2), weight_decay=weight_decay)
