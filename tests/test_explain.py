@@ -28,25 +28,25 @@ def rows(optimizer: BADM, model: nn.Module | None = None) -> dict[str, tuple[str
 
 
 EXPLAINED = {
-    "embedding.weight": ("spectral", "diagonal", "an embedding"),
-    "hidden.weight": ("spectral", "spectral", "weight of a Linear"),
-    "hidden.bias": ("spectral", "diagonal", "a vector"),
-    "narrow.weight": ("spectral", "diagonal", "a side of length 1"),
-    "head.weight": ("spectral", "spectral", "an output layer: head is named like one"),
-    "head.bias": ("spectral", "diagonal", "a vector"),
+    "embedding.weight": ("kronecker", "diagonal", "an embedding"),
+    "hidden.weight": ("kronecker", "kronecker", "weight of a Linear"),
+    "hidden.bias": ("kronecker", "diagonal", "a vector"),
+    "narrow.weight": ("kronecker", "diagonal", "a side of length 1"),
+    "head.weight": ("kronecker", "diagonal", "an output layer: head is named like one"),
+    "head.bias": ("kronecker", "diagonal", "a vector"),
 }
 
 
 def test_a_model_is_explained_without_being_passed_again() -> None:
     model = Model()
-    assert rows(BADM(model)) == EXPLAINED
-    assert rows(BADM(parameter_groups(model))) == EXPLAINED
+    assert rows(BADM(model, metric="kronecker")) == EXPLAINED
+    assert rows(BADM(parameter_groups(model, metric="kronecker"))) == EXPLAINED
 
 
 def test_with_the_model_rows_have_its_order_and_frozen_ones_are_shown() -> None:
     model = Model()
     model.hidden.requires_grad_(False)
-    found = explain(BADM(model), model)
+    found = explain(BADM(model, metric="kronecker"), model)
     assert [row.name for row in found.rows] == [name for name, _ in model.named_parameters()]
     assert [row.why for row in found.rows if row.kind == "frozen"] == ["requires_grad=False"] * 2
     assert "2 frozen" in found.summary
@@ -76,8 +76,8 @@ def test_without_names_a_parameter_has_its_place() -> None:
 
 def test_overrides_are_named() -> None:
     model = Model()
-    optimizer = BADM(parameter_groups(model, overrides={"hidden.w*": "kronecker"}))
-    assert rows(optimizer)["hidden.weight"] == ("kronecker", "kronecker", "overrides['hidden.w*']")
+    optimizer = BADM(parameter_groups(model, overrides={"hidden.w*": "euclidean"}))
+    assert rows(optimizer)["hidden.weight"] == ("euclidean", "euclidean", "overrides['hidden.w*']")
 
 
 def test_complex_and_kernels_and_what_they_are_read_as() -> None:
@@ -92,9 +92,9 @@ def test_complex_and_kernels_and_what_they_are_read_as() -> None:
 
 def test_the_summary_counts() -> None:
     model = Model()
-    assert explain(BADM(model), model).summary == (
-        "1 embedding diagonal, 1 matrix spectral, 2 vectors diagonal, 1 matrix diagonal, "
-        "1 output layer spectral"
+    assert explain(BADM(model, metric="kronecker"), model).summary == (
+        "1 embedding diagonal, 1 matrix kronecker, 2 vectors diagonal, 1 matrix diagonal, "
+        "1 output layer diagonal"
     )
 
 
@@ -105,9 +105,9 @@ def test_printing_an_optimizer_is_one_line_with_the_summary() -> None:
 
 
 def test_the_table_prints_and_is_escaped_in_html() -> None:
-    found = explain(BADM(nn.ModuleDict({"a<b": nn.Linear(2, 3)})))
+    found = explain(BADM(nn.ModuleDict({"a<b": nn.Linear(2, 3)}), metric="diagonal"))
     assert str(found).splitlines()[-1] == found.summary
-    assert len({line.index("spectral") for line in str(found).splitlines()[1:-1]}) == 1
+    assert len({line.index("diagonal") for line in str(found).splitlines()[1:-1]}) == 1
     page = found._repr_html_()
     assert "a&lt;b.weight" in page
     assert "a<b" not in page

@@ -132,9 +132,9 @@ def test_a_bad_weight_decay_is_an_error_when_the_optimizer_is_made() -> None:
 
 
 def hidden(module: nn.Module, **options: Any) -> set[str]:
-    """The matrices of a metric that leaves output layers to the diagonal one."""
+    """Names of the matrices that are no output layers: they have the kronecker metric."""
     found = by_name(module, metric="kronecker", **options)
-    return {name for name, (metric, _) in found.items() if metric != "diagonal"}
+    return {name for name, (metric, _) in found.items() if metric == "kronecker"}
 
 
 class Parts(nn.Module):
@@ -210,7 +210,7 @@ def test_output_layers_can_be_told() -> None:
 
 def test_overrides_by_name_take_a_metric_or_options() -> None:
     module = mlp()
-    overrides = {"0.weight": "kronecker", "3.*": {"lr": 0.5, "weight_decay": 0.3}}
+    overrides = {"0.weight": "euclidean", "3.*": {"lr": 0.5, "weight_decay": 0.3}}
     groups = parameter_groups(module, weight_decay=0.1, overrides=overrides)
     found = {
         name: {key: value for key, value in group.items() if key != "params"}
@@ -218,7 +218,7 @@ def test_overrides_by_name_take_a_metric_or_options() -> None:
         for name, p in module.named_parameters()
         if any(p is each for each in group["params"])
     }
-    assert found["0.weight"] == {"metric": "kronecker", "weight_decay": 0.1}
+    assert found["0.weight"] == {"metric": "euclidean", "weight_decay": 0.1}
     assert found["3.weight"] == {"metric": "spectral", "weight_decay": 0.3, "lr": 0.5}
     assert found["1.weight"] == {"metric": "diagonal", "weight_decay": 0.0}
     assert {group["lr"] for group in BADM(groups).param_groups} == {0.5, 1e-2}
@@ -234,11 +234,12 @@ def test_a_tied_weight_can_be_overridden_by_either_name() -> None:
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
 def test_weight_norm_has_a_direction_and_a_gain(norm: Any) -> None:
     module = nn.Sequential(norm(nn.Linear(6, 8)), norm(nn.Linear(8, 3)))
-    found = by_name(module, weight_decay=0.1)
+    found = by_name(module, weight_decay=0.1, metric="kronecker")
     gains = [n for n in found if n.endswith(("weight_g", "original0"))]
-    directions = [n for n in found if n.endswith(("weight_v", "original1"))]
+    (inner, out) = [n for n in found if n.endswith(("weight_v", "original1"))]
     assert [found[name] for name in gains] == [("diagonal", 0.0)] * 2
-    assert [found[name] for name in directions] == [("spectral", 0.1)] * 2
+    assert found[inner] == ("kronecker", 0.1)
+    assert found[out] == ("diagonal", 0.1)
 
 
 @pytest.mark.parametrize(
@@ -275,10 +276,10 @@ def test_what_the_model_excludes_from_weight_decay_has_none() -> None:
     module = Parts(body=body(), head=nn.Linear(6, 3))
     module.body[0].weight._no_weight_decay = True
     module.no_weight_decay = lambda: {"head.weight"}  # type: ignore[assignment]
-    found = by_name(module, weight_decay=0.1)
-    assert found["body.0.weight"] == ("spectral", 0.0)
-    assert found["body.2.weight"] == ("spectral", 0.1)
-    assert found["head.weight"] == ("spectral", 0.0)
+    found = by_name(module, weight_decay=0.1, metric="kronecker")
+    assert found["body.0.weight"] == ("kronecker", 0.0)
+    assert found["body.2.weight"] == ("kronecker", 0.1)
+    assert found["head.weight"] == ("diagonal", 0.0)
 
 
 def test_frozen_parameters_are_left_out_and_the_output_layer_stays_the_last() -> None:

@@ -40,7 +40,7 @@ class Row:
         relative_step: Length of the next step relative to the weight; None before the first step.
 
     >>> explain(_example()).rows[0].used
-    'spectral'
+    'kronecker'
     """
 
     name: str
@@ -62,7 +62,7 @@ class Explanation:
         rows: One for each parameter, in the order of the model, or of the groups without one.
 
     >>> print(explain(_example()).summary)
-    1 matrix spectral, 1 output layer spectral, 2 vectors diagonal
+    1 matrix kronecker, 1 output layer diagonal, 2 vectors diagonal
     """
 
     rows: tuple[Row, ...]
@@ -102,12 +102,12 @@ def explain(optimizer: Optimizer, model: nn.Module | None = None) -> Explanation
             :func:`badm.parameter_groups` or ``BADM(model)`` made know the names without it.
 
     >>> print(explain(_example()))
-    parameter  shape    as matrix  asked     used      decay  step  why
-    0.weight   (16, 8)  16 × 8     spectral  spectral  0.1    -     weight of a Linear
-    2.weight   (4, 16)  4 × 16     spectral  spectral  0.1    -     the last layer
-    0.bias     (16,)    -          spectral  diagonal  0      -     a vector
-    2.bias     (4,)     -          spectral  diagonal  0      -     a vector
-    1 matrix spectral, 1 output layer spectral, 2 vectors diagonal
+    parameter  shape    as matrix  asked      used       decay  step  why
+    0.weight   (16, 8)  16 × 8     kronecker  kronecker  0.1    -     weight of a Linear
+    2.weight   (4, 16)  -          kronecker  diagonal   0.1    -     the last layer
+    0.bias     (16,)    -          kronecker  diagonal   0      -     a vector
+    2.bias     (4,)     -          kronecker  diagonal   0      -     a vector
+    1 matrix kronecker, 1 output layer diagonal, 2 vectors diagonal
     """
     if not all("metric" in group for group in optimizer.param_groups):
         raise TypeError(f"optimizer must be a badm.BADM, got a {type(optimizer).__name__}")
@@ -228,4 +228,5 @@ def _example() -> Optimizer:
     """Return an optimizer of two layers, for the examples."""
     from badm import BADM
 
-    return BADM(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)), weight_decay=0.1)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    return BADM(model, metric="kronecker", weight_decay=0.1)

@@ -42,17 +42,17 @@ def _refuse_unused(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def checked(self: BADM, *args: Any, **options: Any) -> None:
         given = signature.bind(self, *args, **options).arguments
-        if (
-            given.get("momentum") is not None
-            and given.get("beta", given["momentum"]) != (given["momentum"])
-        ):
+        momentum = given.get("momentum")
+        if momentum is not None and given.get("beta", momentum) != momentum:
             raise ValueError(
                 "beta and momentum are two names of one number, got "
-                f"beta={given['beta']} and momentum={given['momentum']}"
+                f"beta={given['beta']} and momentum={momentum}"
             )
         init(self, *args, **options)
-        # The groups of a module were made with the arguments.
-        for name in () if isinstance(given["params"], nn.Module) else self.defaults.keys() & given:
+        made_here = isinstance(given["params"], nn.Module)  # with the arguments
+        for name in [] if made_here else [n for n in given if n in self.defaults]:
+            if name == "momentum" and momentum is None:
+                continue
             values = [group[name] for group in self.param_groups]
             if not any(value is given[name] or value == given[name] for value in values):
                 own = ", ".join(dict.fromkeys(map(repr, values)))

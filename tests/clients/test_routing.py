@@ -30,10 +30,10 @@ def test_an_architecture_is_routed_as_labelled(name: str) -> None:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_metric_and_decay_follow_from_the_kind(name: str) -> None:
     model = ARCHITECTURES[name].make()
-    for row in explain(BADM(model, weight_decay=0.1), model).rows:
+    for row in explain(BADM(model, metric="kronecker", weight_decay=0.1), model).rows:
         if row.used:
             assert row.weight_decay == (0.0 if row.kind in ("vector", "table") else 0.1), row
-            assert row.used == "diagonal" or row.kind in ("matrix", "output layer"), row
+            assert row.used == "diagonal" or (row.kind, row.used) == ("matrix", "kronecker"), row
         else:
             assert row.kind == "frozen", row
 
