@@ -468,4 +468,4 @@ def test_help_shows_no_type_of_python(command: str) -> None:
     """Flags and arguments have none, options what people type for them: N, FILE, NAME."""
     page = help_page(command)
     assert not re.findall(r"<\w+|\b(?:bool|BOOLEAN|INTEGER|FLOAT|TEXT|PATH)\b", page)
-    assert re.search(r"│ --help +Show this message and exit", page)
+    assert re.search(r"│ +--help +Show this message and exit", page)
