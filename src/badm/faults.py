@@ -104,6 +104,7 @@ class FirstSteps:
         self.largest: list[Tensor] = []
         self.touched: dict[int, list[Tensor]] = {}
 
+    @torch.compiler.disable  # what is left to look at changes with every step
     @torch.no_grad()
     def look(self, groups: Sequence[Group]) -> FirstSteps | None:
         """Look at the gradients before a step; return what looks at the next ones, if any."""
