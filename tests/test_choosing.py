@@ -15,14 +15,8 @@ PAGE = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
 
 
 def test_the_results_are_of_the_defaults_as_they_are() -> None:
-    speed = json.loads((ROOT / "results/speed/untouched.json").read_text())["speed"]
-    settings = [
-        part["setting"]
-        for row in speed["rows"]
-        if row["method"] == "badm-untouched"
-        for part in row["parts"]
-    ]
-    assert all(setting == dict(find("badm").defaults) for setting in settings)
+    measured = json.loads((ROOT / "results/speed/defaults.json").read_text())["defaults"]["badm"]
+    assert measured == dict(find("badm").defaults)
     arguments = inspect.signature(badm.BADM).parameters
     assert find("badm").defaults["lr"] == arguments["lr"].default
     assert find("badm").defaults["beta"] == arguments["beta"].default

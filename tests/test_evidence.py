@@ -81,7 +81,7 @@ def test_every_number_has_a_source_and_is_what_its_source_says(
         ("README.md", "**59.0 %** | **60**", "**59.1 %** | **60**", "results/tuned/image-cifar10"),
         ("README.md", "(200–never)", "(190–never)", "steps_cell"),
         ("docs/choosing.md", "default, 1e-2.", "default, 2e-2.", "signature of BADM is 0.01"),
-        ("docs/choosing.md", "| bbbp | 2/8 |", "| bbbp | 1/8 |", "results/speed/untouched.json"),
+        ("docs/choosing.md", "| bbbp | 2/8 |", "| bbbp | 1/8 |", "results/speed/defaults.json"),
         ("docs/replicas.md", "| 71.4 |", "| 71.5 |", "results/communication.json"),
         ("docs/theory.md", "71 / 0", "70 / 0", "results/certificates.json"),
         ("docs/theory.md", "`k = 68`", "`k = 69`", "results/certificates.json is 68"),

@@ -5,7 +5,18 @@ from claims.page_claims import PageClaims
 CHOOSING = PageClaims(
     claims=(
         "{untouched('value')} in the geometric mean (95 % interval "
-        "{untouched('low')}–{untouched('high')}), {untouched_seconds()} of the seconds.",
+        "{untouched('low')}–{untouched('high')}).",
+        "is ahead on {word(ahead_of_adam())} of the "
+        "{word(len(results('speed/defaults')['tasks']))} tasks",
+        "No warm-up at all was worth {idea('no-warmup', of='ablation-ingredients')} times the "
+        "steps (one seed, {idea_by_task('no-warmup', 'text-imdb', of='ablation-ingredients')} on",
+        "instead {idea('memory-warmup', of='ablation-ingredients')} "
+        "({idea('memory-warmup', 'low', of='ablation-ingredients')}–"
+        "{idea('memory-warmup', 'high', of='ablation-ingredients')})",
+        "is worth {idea('output', of='ablation-grouping')} times the steps "
+        "({idea('output', 'low', of='ablation-grouping')}–"
+        "{idea('output', 'high', of='ablation-grouping')};",
+        "and {idea_by_task('output', 'image-cifar10', of='ablation-grouping')} at the least",
         "worth {idea_by_task('both', 'char-imdb')} to {idea_by_task('both', 'image-svhn')} times "
         "the steps on CIFAR-10, SVHN and a character transformer",
         "the default, {default(badm.BADM, 'lr')}. Half and twice of it were worth "

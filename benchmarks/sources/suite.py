@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
+from statistics import geometric_mean
 from typing import Any
 
 from sources.files import results
 
-UNTOUCHED = "badm-untouched"
-
-
-def _over_tasks() -> dict[str, Any]:
-    methods = results("speed/untouched")["speed"]["methods"]
-    return dict(next(one for one in methods if one["method"] == UNTOUCHED))
-
 
 def untouched(what: str) -> float:
-    """Return the geometric mean of the parts, or an end of its interval."""
-    return float(_over_tasks()["counted"][what])
+    """Return the geometric mean of the parts at the defaults, or an end of its interval."""
+    return float(results("speed/defaults")["over_tasks"]["counted"][what])
 
 
-def untouched_seconds() -> float:
-    return float(_over_tasks()["seconds_counted"])
+def untouched_without(task: str) -> float:
+    """Return the geometric mean of the parts over all tasks but one; never counts as 2."""
+    tasks = results("speed/defaults")["tasks"]
+    return float(geometric_mean(one["part"] or 2.0 for one in tasks if one["task"] != task))
 
 
 def untouched_part(task: str) -> str:
     """Return the smallest part that is enough, in eighths."""
-    rows = results("speed/untouched")["speed"]["rows"]
-    (part,) = (r["part"] for r in rows if (r["task"], r["method"]) == (task, UNTOUCHED))
+    (part,) = (one["part"] for one in results("speed/defaults")["tasks"] if one["task"] == task)
     return "never" if part is None else f"{round(8 * part)}/8"
 
 
-def _idea(name: str) -> dict[str, Any]:
-    return dict(next(row for row in results("ablation")["rows"] if row["idea"] == name))
+def ahead_of_adam() -> int:
+    """Return on how many tasks BADM is ahead of Adam, both at their defaults, at half a budget."""
+    return sum(one["ahead_of_adam"] for one in results("speed/defaults")["tasks"])
 
 
-def idea(name: str, what: str = "gain") -> float:
+def rival(method: str, what: str = "steps") -> float:
+    """Return what a method is worth in BADM's steps, or another column of its row."""
+    rows = results("rivals")["rows"]
+    return float(next(row[what] for row in rows if row["method"] == method))
+
+
+def _idea(name: str, of: str) -> dict[str, Any]:
+    return dict(next(row for row in results(of)["rows"] if row["idea"] == name))
+
+
+def idea(name: str, what: str = "gain", of: str = "ablation") -> float:
     """Return the gain of an idea, or an end of its interval."""
-    return float(_idea(name)[what])
+    return float(_idea(name, of)[what])
 
 
-def idea_by_task(name: str, task: str) -> float:
-    return float(_idea(name)["by_task"][task])
+def idea_by_task(name: str, task: str, of: str = "ablation") -> float:
+    return float(_idea(name, of)["by_task"][task])
