@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo as not_compiled  # as torch.optim: dynamo comes late
 
 from badm import metrics
 from badm.distributed import fsdp
@@ -104,7 +105,7 @@ class FirstSteps:
         self.largest: list[Tensor] = []
         self.touched: dict[int, list[Tensor]] = {}
 
-    @torch.compiler.disable  # what is left to look at changes with every step
+    @not_compiled  # what is left to look at changes with every step
     @torch.no_grad()
     def look(self, groups: Sequence[Group]) -> FirstSteps | None:
         """Look at the gradients before a step; return what looks at the next ones, if any."""
