@@ -107,6 +107,12 @@ def tune(pool: Pool, method: str, names: Sequence[str], trials: int, runs: Path)
     return found
 
 
+def at_edge(tuned: dict[str, Any]) -> bool:
+    """Whether the best learning rate is the smallest or largest tried: the range may be short."""
+    tried = [one["lr"] for one in tuned["tried"]]
+    return tuned["setting"]["lr"] in (min(tried), max(tried))
+
+
 class Analysis:
     """From scores to steps of the ruler."""
 
@@ -135,6 +141,7 @@ class Analysis:
             "high": math.exp(high),
             "p": signed_rank_p(list(gains.values())) if method != RULER else math.nan,
             "state": self._state(method),
+            "at_edge": [task for task in self.names if at_edge(tuned[task])],
             "by_task": {task: math.exp(gain) for task, gain in gains.items()},
             "settings": {task: tuned[task] for task in self.names},
             "scores": {
@@ -163,16 +170,18 @@ def markdown(rows: Sequence[dict[str, Any]], content: dict[str, Any]) -> str:
         f"{content['part']:g} of each suite budget, "
         f"{content['trials']} learning rates a method and task, {content['seeds']} fresh seeds. "
         "Steps: those BADM needs for a method's score over those the method took, so that 0.80 is "
-        "behind BADM and 1.20 ahead of it. State: bytes, relative to BADM's.",
+        "behind BADM and 1.20 ahead of it. State: bytes, relative to BADM's. At the edge: tasks "
+        "whose best learning rate is the lowest or highest tried. Learning rates are a factor of "
+        "3.2 apart: one method's best may fall between two of them and another's not.",
         "",
-        "| method | steps | 95 % interval | p (Holm) | state |",
-        "|---|---|---|---|---|",
+        "| method | steps | 95 % interval | p (Holm) | state | at the edge |",
+        "|---|---|---|---|---|---|",
     ]
     for row in rows:
         p = "–" if math.isnan(row["p_holm"]) else formatting.p_value(row["p_holm"])
         lines.append(
             f"| {row['method']} | {row['steps']:.2f} | {row['low']:.2f} – {row['high']:.2f} | {p} "
-            f"| {row['state']:.2f} |"
+            f"| {row['state']:.2f} | {len(row['at_edge'])} of {len(names)} |"
         )
     lines += ["", "By task:", "", "| method | " + " | ".join(names) + " |"]
     lines.append("|---" * (len(names) + 1) + "|")

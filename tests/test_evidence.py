@@ -72,14 +72,14 @@ def test_every_number_has_a_source_and_is_what_its_source_says(
     ("page", "shown", "changed", "told"),
     [
         (
-            "README.md",
+            "docs/reproduction.md",
             "takes 270 steps to a",
             "takes 271 steps to a",
             "results/molecule.json is 270",
         ),
-        ("README.md", "| 12 | 0 | 13 |", "| 13 | 0 | 13 |", "against_adam(row)[0]"),
-        ("README.md", "**59.0 %** | **60**", "**59.1 %** | **60**", "results/tuned/image-cifar10"),
-        ("README.md", "(200–never)", "(190–never)", "steps_cell"),
+        ("docs/reproduction.md", "| 12 | 0 | 13 |", "| 13 | 0 | 13 |", "against_adam(row)[0]"),
+        ("docs/results.md", "**59.0 %** | **60**", "**59.1 %** | **60**", "tuned/image-cifar10"),
+        ("docs/results.md", "(200–never)", "(190–never)", "steps_cell"),
         ("docs/choosing.md", "default, 1e-2.", "default, 2e-2.", "signature of BADM is 0.01"),
         ("docs/choosing.md", "| bbbp | 2/8 |", "| bbbp | 1/8 |", "results/speed/defaults.json"),
         ("docs/replicas.md", "| 71.4 |", "| 71.5 |", "results/communication.json"),
@@ -99,9 +99,10 @@ def test_a_digit_changed_on_a_page_is_found(
 @pytest.mark.parametrize(
     ("file", "path", "value", "page"),
     [
-        ("memory", ["rows", 20, "state_ratio"], 8.0, "README.md"),
-        ("step_time", ["rows", 0, "ratio"], 1.006, "README.md"),
-        ("digits", ["rows", 0, "test", "high"], 0.99, "README.md"),
+        ("memory", ["rows", 20, "state_ratio"], 8.0, "docs/results.md"),
+        ("step_time", ["rows", 0, "ratio"], 1.006, "docs/results.md"),
+        ("digits", ["rows", 0, "test", "high"], 0.99, "docs/results.md"),
+        ("rivals", ["rows", 1, "low"], 0.11, "README.md"),
         ("communication", ["rows", 0, "steps to target"], 330, "docs/replicas.md"),
         ("tutorial", ["trials"], 7, "docs/tutorial/README.md"),
     ],
@@ -143,8 +144,9 @@ def test_names_references_code_and_formulas_need_no_source(
 
 
 def test_a_claim_whose_sentence_is_gone_is_found(problems: Problems, pages: dict[str, str]) -> None:
-    page = pages["README.md"].replace("in every column. The", "in most columns. The")
-    assert any("has no places that read" in found for found in problems("README.md", page))
+    name = "docs/reproduction.md"
+    page = pages[name].replace("in every column. The", "in most columns. The")
+    assert any("has no places that read" in found for found in problems(name, page))
 
 
 def test_a_page_nobody_knows_of_has_numbers_without_a_source(problems: Problems) -> None:

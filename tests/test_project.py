@@ -16,6 +16,7 @@ import badm
 from tests.helpers import ROOT
 
 EXAMPLES = ROOT / "examples"
+PAGES = {"tutorial": ROOT / "docs" / "tutorial" / "README.md"}  # of results without one beside them
 BENCH_ONLY = (
     "heavyball",
     "matplotlib",
@@ -114,6 +115,7 @@ def test_the_example_of_replicas_trains_on_two_ranks() -> None:
 @pytest.mark.parametrize(
     ("marker", "file"),
     [
+        ("rivals", "rivals"),
         ("fashion", "fashion_mnist"),
         ("tuned", "tuned/image-cifar10"),
         ("tuned", "tuned/image-svhn"),
@@ -122,8 +124,9 @@ def test_the_example_of_replicas_trains_on_two_ranks() -> None:
         ("words", "tuned/mlm-pretrain"),
     ],
 )
-def test_a_table_of_the_readme_leaves_no_method_out(marker: str, file: str) -> None:
-    (block,) = re.findall(rf"<!-- {marker} -->(.*)<!-- /{marker} -->", read("README.md"), re.S)
+def test_a_table_leaves_no_method_out(marker: str, file: str) -> None:
+    page = read("README.md") + read("docs/results.md")
+    (block,) = re.findall(rf"<!-- {marker} -->(.*)<!-- /{marker} -->", page, re.S)
     lines = [line for line in block.splitlines() if line.startswith("|")]
     shown = [line.strip("| ").split(" | ")[0].strip("* ") for line in lines[2:]]
     assert sorted(shown) == sorted(
@@ -133,7 +136,11 @@ def test_a_table_of_the_readme_leaves_no_method_out(marker: str, file: str) -> N
 
 @pytest.mark.parametrize(
     ("method", "changed"),
-    [("badm-kronecker", "2026-11-16T23:03"), ("muon", "2026-11-17T03:39")],
+    [
+        ("badm", "2026-11-18T17:47"),
+        ("badm-kronecker", "2026-11-18T15:00"),
+        ("muon", "2026-11-17T03:39"),
+    ],
 )
 def test_rows_older_than_their_method_are_marked(method: str, changed: str) -> None:
     """Whenever a method changes what it computes, its date here changes too."""
@@ -144,7 +151,8 @@ def test_rows_older_than_their_method_are_marked(method: str, changed: str) -> N
                 continue
             measured = {row["method"] for row in comparison["rows"]}
             if method in measured and comparison["created"] < changed:
-                text = file.with_suffix(".md").read_text(encoding="utf-8")
+                page = PAGES.get(file.stem, file.with_suffix(".md"))
+                text = page.read_text(encoding="utf-8")
                 (mark,) = re.findall(r"^\*\*Older than the code:\*\* (.*)$", text, re.M)
                 assert method in mark, file.name
 
