@@ -87,9 +87,11 @@ def polar_factor(x: Tensor, steps: Steps = STEPS) -> Tensor:
     ``P`` is a polynomial in ``xxᵀ``: this is what makes the spectral step a step in a metric.
     """
     work, gram = _normalized(x[None], x.dtype)
-    # Ratio of largest elements: their squares cannot overflow. For x = 0 any P will do.
+    # Ratio of largest elements: their squares cannot overflow. For x = 0 any P will do, and below
+    # the smallest normal number there is only rounding error.
     largest = x.abs().amax()
-    scale = torch.where(largest > 0, work.abs().amax() / largest, torch.ones_like(largest))
+    is_zero = largest < torch.finfo(x.dtype).tiny
+    scale = torch.where(is_zero, torch.ones_like(largest), work.abs().amax() / largest)
     return _factor(gram, steps)[0] * scale
 
 
