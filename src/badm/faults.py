@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Sequence
@@ -24,6 +25,9 @@ from badm.groups.roles import recall
 Group = dict[str, Any]
 
 _INSIDE = ("badm", "torch")
+
+# A forked process has none of torch's threads, and operations on tensors could wait for them.
+_PROCESS = os.getpid()
 
 # A vector of so many elements is hardly a bias: layers were flattened into it.
 _FLATTENED = 4096
@@ -109,12 +113,16 @@ class FirstSteps:
     @torch.no_grad()
     def look(self, groups: Sequence[Group]) -> FirstSteps | None:
         """Look at the gradients before a step; return what looks at the next ones, if any."""
+        if os.getpid() != _PROCESS:
+            return None
         params = [p for group in groups for p in group["params"] if p.grad is not None]
         if not params:
             _warn(
                 "step() was called and no parameter has a gradient: call backward() before, and "
                 "make the optimizer after the model is wrapped, moved or converted"
             )
+            return None
+        if any(p.is_meta for p in params):  # there is nothing to look at
             return None
         self.seen |= {id(p) for p in params}
         self._measure([p.grad for p in params if p.grad is not None])

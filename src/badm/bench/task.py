@@ -284,6 +284,8 @@ class Task(ABC):
 
     def supervised(self, split: Any) -> tuple[Tensor, Tensor] | None:
         """Return inputs and labels of a whole split, for methods that train layer by layer."""
+        from torch import Tensor  # late: a task can be listed without torch
+
         if isinstance(split, (tuple, list)) and len(split) == 2:
             x, y = split
             if isinstance(x, Tensor) and isinstance(y, Tensor):

@@ -30,7 +30,8 @@ def largest_entry(x: Tensor) -> Tensor:
     The vector norm of order ∞ takes twenty times as long, and ``x.abs()`` would be a copy.
     """
     dims = (-2, -1)
-    return torch.maximum(x.amax(dims, keepdim=True), x.amin(dims, keepdim=True).neg())
+    # abs: of 0 and −0, which the negative of a zero is, the maximum is either.
+    return torch.maximum(x.amax(dims, keepdim=True), x.amin(dims, keepdim=True).neg()).abs()
 
 
 def stack(tensors: list[Tensor]) -> Tensor:

@@ -109,17 +109,18 @@ def _work_dtype(x: Tensor) -> torch.dtype:
 def _gains_from_bfloat16(x: Tensor) -> bool:
     """Return whether the user lets the CPU multiply in bfloat16, and it is faster at it.
 
-    It depends on the shape of one matrix, not of the stack, so that all paths round alike.
+    It depends on the shape of one matrix, not of the stack, so that all paths round alike. A
+    compiled step cannot ask for the user's choice and stays in float32.
     """
     return (
-        _NATIVE_BFLOAT16
+        not torch.compiler.is_compiling()
+        and _NATIVE_BFLOAT16
         and x.is_cpu
         and min(x.shape[-2:]) >= _SHORTEST_IN_BFLOAT16
         and _float32_precision() == "bf16"
     )
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _float32_precision() -> str:
     """Return what float32 products on the CPU are computed in; torch before 2.9 does not tell."""
     matmul = getattr(torch.backends.mkldnn, "matmul", None)
