@@ -7,7 +7,6 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any, cast, overload
 
 import torch
@@ -25,7 +24,6 @@ from badm.metrics.raw_memory import PLAIN_TYPES
 
 __all__ = ["BADM", "penalties"]
 
-_is_sparse = attrgetter("is_sparse")
 
 # Defaults for groups of a checkpoint that was saved before these options existed.
 _OPTIONS_ADDED_LATER = {"foreach": None, "fused": None, "differentiable": False, "maximize": False}
@@ -317,13 +315,14 @@ class BADM(Optimizer):
     def _collect_plain(self, params: list[Tensor]) -> Parameters | None:
         """Return all parameters at once, if none needs a closer look.
 
-        Uses ``map``, since two thousand tiny tensors may be collected at every step.
+        A comprehension for each question, since two thousand tiny tensors may be collected at every
+        step.
         """
         g = cast(list[Tensor], [p.grad for p in params])
-        if not set(map(type, params + g)) <= PLAIN_TYPES:
+        if not all(type(x) in PLAIN_TYPES for x in [*params, *g]):
             return None  # among them a gradient that is None, or a DTensor
         states = [self.state[p] for p in params]
-        if not all(states) or any(map(_is_sparse, g)) or any(map(Tensor.is_complex, params)):
+        if not all(states) or any(x.is_sparse for x in g) or any(p.is_complex() for p in params):
             return None
         return Parameters(list(params), g, states)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -22,8 +21,6 @@ from torch import Tensor
 from badm.metrics import Metric, Parameters, Settings, find, metric_for
 from badm.metrics.arithmetic import decay, in_dtype_of
 from badm.metrics.protocol import Step
-
-_is_cpu = attrgetter("is_cpu")
 
 
 def loop(params: Parameters, s: Settings) -> None:
@@ -78,7 +75,7 @@ def settings_of(group: dict[str, Any]) -> Settings:
 def _by_metric(params: Parameters, name: str) -> Iterator[tuple[Metric, Parameters]]:
     """Group parameters by metric and device."""
     metric = find(name)
-    if metric.applies_to_all and all(map(_is_cpu, params.w)):
+    if metric.applies_to_all and all(w.is_cpu for w in params.w):
         yield metric, params
         return
     parts: dict[tuple[Metric, torch.device | str], list[int]] = defaultdict(list)
