@@ -41,6 +41,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, bytes, 
         monkeypatch.setattr(sys, "stdout", stdout)
         monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(streams[1], encoding))
         monkeypatch.setattr(sys, "argv", ["badm", *arguments])
+        monkeypatch.setenv("COLUMNS", "160")  # of a table, all columns
         with pytest.raises(SystemExit) as ended:
             cli.main()
         sys.stdout.flush()
