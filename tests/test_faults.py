@@ -257,3 +257,11 @@ def test_looking_at_the_first_steps_does_not_break_a_compiled_step() -> None:
         model(torch.arange(6)).sum().backward()
         step()
     assert optimizer._first_steps is not None  # not looked at, and not in the way
+
+
+def test_parameters_without_elements_are_nothing_to_look_at() -> None:
+    empty = nn.Parameter(torch.ones(0, 5))
+    optimizer = BADM([empty])
+    for _ in range(6):
+        empty.grad = torch.ones(0, 5)
+        optimizer.step()

@@ -142,6 +142,8 @@ class FirstSteps:
         if len({g.device for g in gradients}) > 1:
             return
         gradients = [g.float() if g.dtype.itemsize < 4 else g for g in gradients if g.numel()]
+        if not gradients:
+            return
         self.norms.append(_joint_norm(gradients, 2.0))
         self.largest.append(_joint_norm(gradients, math.inf))
 
