@@ -27,7 +27,7 @@ from tests.helpers import MACHINE, QUICK_TASKS, ROOT
 from tests.helpers.postgresql import PASSWORD, USER, Server
 from tests.helpers.waiting import wait_for
 
-README = ROOT / "README.md"
+TUTORIAL = ROOT / "docs" / "tutorial" / "README.md"
 SPACE = {"lr": Range(1e-4, 1e-1)}
 TUNED = ("tune", f"{QUICK_TASKS}:quick", "-m", "sgd", "--trials", "5", "--jobs", "1")
 DEADLINE_SECONDS = 90.0
@@ -138,15 +138,15 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "OPEN_SECONDS", 0.0)
 
 
-def test_the_line_of_the_readme_works_as_it_is_typed(
+def test_the_line_of_the_tutorial_works_as_it_is_typed(
     tmp_path: Path, server: Server, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (line,) = re.findall(r"--study (postgresql://user@host/name)", README.read_text())
+    (line,) = re.findall(r"--study (postgresql://user@host/name)", TUTORIAL.read_text())
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     monkeypatch.setenv("PGPORT", str(server.port))
     typed = line.replace("user", USER).replace("host", "127.0.0.1").replace("name", "shared")
     assert opened(typed, tmp_path).results() == {}
-    assert 'pip install "badm[bench,postgresql]"' in README.read_text()
+    assert 'pip install "badm[bench,postgresql]"' in TUTORIAL.read_text()
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
