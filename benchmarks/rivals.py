@@ -88,23 +88,57 @@ def settings(task: str, method: str, trials: int) -> list[Setting]:
 
 
 def tune(pool: Pool, method: str, names: Sequence[str], trials: int, runs: Path) -> dict[str, Any]:
-    """Return the best setting for each task, with the scores of all that were tried."""
-    jobs = [
-        Job(task, method, tuple(setting.items()), TUNING_SEED)
-        for task in names
-        for setting in settings(task, method, trials)
-    ]
-    outcomes = train_all(pool, jobs, runs, f"{method}: {trials} learning rates")
-    found = {}
-    for task in names:
-        tried = [(job, sign(task) * outcomes[job].score) for job in jobs if job.task == task]
-        ended = [one for one in tried if not math.isnan(one[1])]
-        best, _ = max(ended or tried, key=lambda one: one[1])
-        found[task] = {
-            "setting": dict(best.setting),
-            "tried": [{**dict(job.setting), "score": outcomes[job].score} for job, _ in tried],
+    """Return the best setting for each task, with the scores of all that were tried.
+
+    First learning rates spread over the method's range, then two more: around the best of them,
+    half way to its neighbours, or beyond it where it is the first or last. So no method is ahead
+    because its best happens to be on the grid, or in the range that somebody gave it.
+    """
+    tried: dict[str, dict[float, float]] = {task: {} for task in names}
+    spread = {task: [setting["lr"] for setting in settings(task, method, trials)] for task in names}
+    _try(pool, method, spread, tried, runs)
+    more = {task: _two_more(spread[task], _best(task, tried[task])) for task in names}
+    _try(pool, method, more, tried, runs)
+    return {
+        task: {
+            "setting": {"lr": _best(task, tried[task])},
+            "tried": [{"lr": lr, "score": tried[task][lr]} for lr in sorted(tried[task])],
         }
-    return found
+        for task in names
+    }
+
+
+def _two_more(spread: Sequence[float], best: float) -> list[float]:
+    """Two more learning rates to try, when ``best`` is that of an evenly spread row."""
+    half = math.sqrt(spread[1] / spread[0])
+    if best == spread[0]:
+        factors = (half**-1, half**-2)
+    elif best == spread[-1]:
+        factors = (half, half**2)
+    else:
+        factors = (1 / half, half)
+    return [float(f"{best * factor:.3g}") for factor in factors]
+
+
+def _try(
+    pool: Pool,
+    method: str,
+    rates: dict[str, list[float]],
+    tried: dict[str, dict[float, float]],
+    runs: Path,
+) -> None:
+    jobs = [Job(task, method, (("lr", lr),), TUNING_SEED) for task in rates for lr in rates[task]]
+    for job, outcome in train_all(pool, jobs, runs, f"{method}: learning rates").items():
+        tried[job.task][dict(job.setting)["lr"]] = outcome.score
+
+
+def _best(task: str, tried: dict[float, float]) -> float:
+    """The learning rate of the best score; one that diverged is the worst."""
+
+    def good(lr: float) -> float:
+        return -math.inf if math.isnan(tried[lr]) else sign(task) * tried[lr]
+
+    return max(tried, key=good)
 
 
 def at_edge(tuned: dict[str, Any]) -> bool:
@@ -168,11 +202,11 @@ def markdown(rows: Sequence[dict[str, Any]], content: dict[str, Any]) -> str:
         "",
         f"Made by `python benchmarks/rivals.py --methods {' '.join(entered)}`. {len(names)} tasks, "
         f"{content['part']:g} of each suite budget, "
-        f"{content['trials']} learning rates a method and task, {content['seeds']} fresh seeds. "
+        f"{content['trials']} learning rates over the range of a method and two around or beyond the best "
+        f"of them for each task, {content['seeds']} fresh seeds. "
         "Steps: those BADM needs for a method's score over those the method took, so that 0.80 is "
         "behind BADM and 1.20 ahead of it. State: bytes, relative to BADM's. At the edge: tasks "
-        "whose best learning rate is the lowest or highest tried. Learning rates are a factor of "
-        "3.2 apart: one method's best may fall between two of them and another's not.",
+        "whose best learning rate is the lowest or highest tried.",
         "",
         "| method | steps | 95 % interval | p (Holm) | state | at the edge |",
         "|---|---|---|---|---|---|",

@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from badm.bench.records import schema
-from badm.bench.records.json_values import finite_or_none
+from badm.bench.records.json_values import finite_or_none, rounded
 from badm.bench.records.schema import Amount, Count, Measured, Time
 from badm.bench.records.speeds import Speeds
 from badm.bench.task import Score
 
 SCHEMA = 1
+CURVE_DIGITS = 6  # most of a file is curves
 SAVED_ARTIFACTS = "exhibits"  # their name in files, where the list is always empty
 
 Status = Literal["finished", "diverged", "failed", "cannot", "missing"]
@@ -182,12 +183,13 @@ class Comparison:
 
 
 def to_json(comparison: Comparison) -> str:
-    """Serialize without artifacts; infinities and NaN become null."""
-    numbers = asdict(replace(comparison, artifacts=[]))
+    """Serialize without artifacts, curves with few digits; infinities and NaN become null."""
+    numbers = asdict(replace(comparison, artifacts=[], curves=[]))
+    numbers["curves"] = rounded(comparison.curves, CURVE_DIGITS)
     numbers[SAVED_ARTIFACTS] = numbers.pop("artifacts")
     if comparison.speed is None:  # as in older files
         del numbers["speed"]
-    return json.dumps(finite_or_none(numbers), allow_nan=False)
+    return json.dumps(finite_or_none(numbers), allow_nan=False, separators=(",", ":"))
 
 
 def from_json(text: str) -> Comparison:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 # Fields that came later, with the defaults that are not written.
@@ -43,4 +43,21 @@ def finite_or_none(value: Any) -> Any:
         return {key: finite_or_none(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [finite_or_none(part) for part in value]
+    return value
+
+
+def rounded(value: Any, digits: int) -> Any:
+    """Round the numbers in nested data to so many significant digits; dataclasses become dicts.
+
+    >>> rounded({"loss": [0.123456789, 2]}, 5)
+    {'loss': [0.12346, 2]}
+    """
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if is_dataclass(value):
+        return {one.name: rounded(getattr(value, one.name), digits) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: rounded(part, digits) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(part, digits) for part in value]
     return value

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import re
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from plotly.offline import get_plotlyjs
 
 from badm.bench.files import write_atomically
 from badm.bench.records.comparisons import Comparison, TaskInfo, score_from_info
+from badm.bench.records.json_values import finite_or_none, rounded
 from badm.bench.report.speed_table import speed_lead, speed_table
 from badm.bench.report.styles import styles
 from badm.bench.report.tables import (
@@ -97,21 +95,9 @@ def _task_view(comparison: Comparison, task: TaskInfo) -> dict[str, Any]:
 
 def _embedded(data: Any) -> str:
     """JSON that a script element can hold: no character of it can end the element."""
-    text = json.dumps(_rounded(data), allow_nan=False, separators=(",", ":"))
+    plain = finite_or_none(rounded(data, DIGITS))
+    text = json.dumps(plain, allow_nan=False, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
-
-
-def _rounded(value: Any) -> Any:
-    """Dataclasses as objects, numbers with six digits, infinities and NaN as null."""
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
-    if is_dataclass(value):
-        return {field.name: _rounded(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _rounded(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rounded(part) for part in value]
-    return value
 
 
 def _asset(name: str) -> str:

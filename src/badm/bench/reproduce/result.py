@@ -69,7 +69,9 @@ class PartReport:
             folder.mkdir(parents=True, exist_ok=True)
             markdown = paper_markdown(self.part, self.comparison, self.command, self.not_measured)
             write_atomically(table, markdown.encode())
-            text = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+            text = json.dumps(
+                self.to_dict(), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+            )
             write_atomically(numbers, f"{text}\n".encode())
             draw(self.comparison, figures)
         except OSError as error:
