@@ -10,8 +10,10 @@ that were taken. A method with 0.80 is worth 0.80 of BADM's steps.
 Intervals are from resampling tasks and, for each, seeds; p-values are of a signed-rank test over
 tasks, with Holm's correction.
 
+Methods that the results file has already are kept, unless they have another version now.
+
     python benchmarks/rivals.py                     # all methods; run it again to resume
-    python benchmarks/rivals.py --methods muon soap --tasks digits
+    python benchmarks/rivals.py --methods muon soap --tasks digits -o one_task.json
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import math
 import multiprocessing
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
@@ -42,20 +44,25 @@ METHODS = (
     RULER,
     "adamw",
     "muon",
-    "soap",
-    "kl-shampoo",
     "normuon",
-    "psgd-kron",
+    "soap",
+    "badm-diagonal",
+    "badm-kronecker",
+    "badm-kronecker-spectral",
     "schedule-free",
-    "shampoo",
-    "adan",
     "mars",
     "ademamix",
+    "adan",
     "prodigy",
     "lion",
+    "kl-shampoo",
+    "psgd-kron",
+    "shampoo",
 )
 PART = 3 / 8
-LENGTHS = (1 / 8, 1 / 4, PART, 1 / 2, 3 / 4)  # of the ruler
+LENGTHS = (1 / 16, 1 / 8, 1 / 4, PART, 1 / 2, 3 / 4)  # of the ruler
+FURTHEST = PART / LENGTHS[0]  # a score below or beyond the ruler counts as no more than this factor
+TIMES = Path("results/training_time.json")
 # Without those on which BADM's own scores do not rise around the part, so that they say nothing:
 # the GAN and the diffusion model have learned nothing yet, and Citeseer's graph is learned.
 UNFIT = ("cgan-fashion", "ddim-flowers", "node-citeseer-dnn")
@@ -147,22 +154,61 @@ def at_edge(tuned: dict[str, Any]) -> bool:
     return tuned["setting"]["lr"] in (min(tried), max(tried))
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What the runs of one method gave, as the results file keeps it; all by task."""
+
+    version: str
+    tuned: dict[str, dict[str, Any]]
+    scores: dict[str, dict[str, list[float | None]]]  # by part of the budget, one a seed
+    state_bytes: dict[str, float]
+
+
+def measure(
+    pool: Pool, method: str, names: Sequence[str], trials: int, seeds: int, runs: Path
+) -> Measured:
+    """Tune a method, then run its best setting with fresh seeds."""
+    tuned = tune(pool, method, names, trials, runs)
+    parts = LENGTHS if method == RULER else (PART,)
+    jobs = {
+        (task, part): [
+            Job(task, method, tuple(tuned[task]["setting"].items()), seed, part)
+            for seed in range(seeds)
+        ]
+        for task in names
+        for part in parts
+    }
+    every = [job for found in jobs.values() for job in found]
+    done = train_all(pool, every, runs, f"{method}: {seeds} seeds")
+    return Measured(
+        methods.find(method).identity,
+        tuned,
+        {
+            task: {str(part): [done[job].score for job in jobs[task, part]] for part in parts}
+            for task in names
+        },
+        {task: done[jobs[task, PART][0]].state_bytes for task in names},
+    )
+
+
 class Analysis:
     """From scores to steps of the ruler."""
 
-    def __init__(self, finals: dict[Job, Outcome], names: Sequence[str], seeds: int) -> None:
-        self.names, self.seeds = names, seeds
-        self.finals = {(job.task, job.method, job.part, job.seed): finals[job] for job in finals}
+    def __init__(self, measured: dict[str, Measured], names: Sequence[str], seeds: int) -> None:
+        self.measured, self.names, self.seeds = measured, names, seeds
+        self.times = json.loads(TIMES.read_text())["by_task"] if TIMES.exists() else {}
 
     def mean(self, task: str, method: str, part: float, seeds: Sequence[int]) -> float:
-        scores = [self.finals[task, method, part, seed].score for seed in seeds]
-        return sign(task) * statistics.fmean(scores)
+        scores = self.measured[method].scores[task][str(part)]
+        numbers = [math.nan if score is None else score for score in scores]
+        return sign(task) * statistics.fmean(numbers[seed] for seed in seeds)
 
     def gain(self, task: str, method: str, seeds: Sequence[int]) -> float:
         ruler = [self.mean(task, RULER, part, seeds) for part in LENGTHS]
-        return gain_in_steps(LENGTHS, ruler, self.mean(task, method, PART, seeds), PART)
+        score = self.mean(task, method, PART, seeds)
+        return gain_in_steps(LENGTHS, ruler, score, PART, FURTHEST)
 
-    def row(self, method: str, tuned: dict[str, Any]) -> dict[str, Any]:
+    def row(self, method: str) -> dict[str, Any]:
         everyone = list(range(self.seeds))
         gains = {task: self.gain(task, method, everyone) for task in self.names}
         low, high = resampled_interval(
@@ -173,49 +219,49 @@ class Analysis:
             "steps": math.exp(statistics.fmean(gains.values())),
             "low": math.exp(low),
             "high": math.exp(high),
+            "seconds": self._seconds(method, gains),
             "p": signed_rank_p(list(gains.values())) if method != RULER else math.nan,
             "state": self._state(method),
-            "at_edge": [task for task in self.names if at_edge(tuned[task])],
+            "at_edge": [t for t in self.names if at_edge(self.measured[method].tuned[t])],
             "by_task": {task: math.exp(gain) for task, gain in gains.items()},
-            "settings": {task: tuned[task] for task in self.names},
-            "scores": {
-                task: [self.finals[task, method, PART, seed].score for seed in everyone]
-                for task in self.names
-            },
         }
+
+    def _seconds(self, method: str, gains: dict[str, float]) -> float:
+        """As ``steps``, in seconds; NaN where the time of the method's step is not known."""
+        if any(method not in self.times.get(task, {}) for task in gains):
+            return math.nan
+        times = [math.log(self.times[task][method]["ratio"]) for task in gains]
+        return math.exp(statistics.fmean(gains.values()) - statistics.fmean(times))
 
     def _state(self, method: str) -> float:
         """Bytes of state over the ruler's, geometric mean over tasks."""
-        logs = [
-            math.log(self.finals[task, method, PART, 0].state_bytes)
-            - math.log(self.finals[task, RULER, PART, 0].state_bytes)
-            for task in self.names
-        ]
-        return math.exp(statistics.fmean(logs))
+        own, ruler = self.measured[method].state_bytes, self.measured[RULER].state_bytes
+        return math.exp(statistics.fmean(math.log(own[t] / ruler[t]) for t in self.names))
 
 
 def markdown(rows: Sequence[dict[str, Any]], content: dict[str, Any]) -> str:
     names = list(content["tasks"])
-    entered = [row["method"] for row in rows if row["method"] != RULER]
     lines = [
         "# All methods, equally tuned, in BADM's steps",
         "",
-        f"Made by `python benchmarks/rivals.py --methods {' '.join(entered)}`. {len(names)} tasks, "
+        f"Made by `python benchmarks/rivals.py`. {len(names)} tasks, "
         f"{content['part']:g} of each suite budget, "
-        f"{content['trials']} learning rates over the range of a method and two around or beyond the best "
-        f"of them for each task, {content['seeds']} fresh seeds. "
+        f"{content['trials']} learning rates over the range of a method and two around or beyond "
+        f"the best of them for each task, {content['seeds']} fresh seeds. "
         "Steps: those BADM needs for a method's score over those the method took, so that 0.80 is "
-        "behind BADM and 1.20 ahead of it. State: bytes, relative to BADM's. At the edge: tasks "
+        "behind BADM and 1.20 ahead of it. Seconds: the same, with the time of a training step of "
+        "`training_time.json` in this folder. State: bytes, relative to BADM's. At the edge: tasks "
         "whose best learning rate is the lowest or highest tried.",
         "",
-        "| method | steps | 95 % interval | p (Holm) | state | at the edge |",
-        "|---|---|---|---|---|---|",
+        "| method | steps | 95 % interval | p (Holm) | seconds | state | at the edge |",
+        "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         p = "–" if math.isnan(row["p_holm"]) else formatting.p_value(row["p_holm"])
+        seconds = "–" if math.isnan(row["seconds"]) else f"{row['seconds']:.2f}"
         lines.append(
             f"| {row['method']} | {row['steps']:.2f} | {row['low']:.2f} – {row['high']:.2f} | {p} "
-            f"| {row['state']:.2f} | {len(row['at_edge'])} of {len(names)} |"
+            f"| {seconds} | {row['state']:.2f} | {len(row['at_edge'])} of {len(names)} |"
         )
     lines += ["", "By task:", "", "| method | " + " | ".join(names) + " |"]
     lines.append("|---" * (len(names) + 1) + "|")
@@ -223,6 +269,36 @@ def markdown(rows: Sequence[dict[str, Any]], content: dict[str, Any]) -> str:
         cells = (f"{row['by_task'][task]:.2f}" for task in names)
         lines.append(f"| {row['method']} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def known(file: Path, frame: dict[str, Any]) -> dict[str, Measured]:
+    """Return the methods of a results file of the same frame, as they are now."""
+    if not file.exists():
+        return {}
+    content = json.loads(file.read_text("utf-8"))
+    if {key: content.get(key) for key in frame} != json.loads(json.dumps(frame)):
+        raise SystemExit(f"{file} has other tasks or settings: write to another file with -o")
+    found = {name: Measured(**one) for name, one in content["methods"].items()}
+    return {n: one for n, one in found.items() if one.version == methods.find(n).identity}
+
+
+def save(file: Path, frame: dict[str, Any], measured: dict[str, Measured]) -> None:
+    """Write the JSON file and the page beside it."""
+    analysis = Analysis(measured, list(frame["tasks"]), frame["seeds"])
+    rows = [analysis.row(method) for method in measured]
+    corrected = holm([row["p"] for row in rows[1:]])
+    for row, p in zip(rows, [math.nan, *corrected], strict=True):
+        row["p_holm"] = p
+    rows.sort(key=lambda row: -row["steps"])
+    content = {
+        **frame,
+        "versions": package_versions(),
+        "methods": {name: asdict(one) for name, one in measured.items()},
+        "rows": rows,
+    }
+    plain = json.dumps(content, indent=1, ensure_ascii=False).replace("NaN", "null")
+    file.write_text(plain + "\n", "utf-8")
+    file.with_suffix(".md").write_text(markdown(rows, content), "utf-8")
 
 
 def main() -> None:
@@ -233,55 +309,28 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="final runs (default: 3)")
     parser.add_argument("--processes", type=int, default=2, help="at a time (default: 2)")
     parser.add_argument("--runs", type=Path, default=Path("runs/rivals"), help="folder of runs")
-    parser.add_argument("--output", type=Path, default=Path("results/rivals.json"))
+    parser.add_argument("-o", "--output", type=Path, default=Path("results/rivals.json"))
     arguments = parser.parse_args()
 
-    names, seeds, runs = list(arguments.tasks), arguments.seeds, arguments.runs
-    entered = list(dict.fromkeys([RULER, *arguments.methods]))
-    tuned: dict[str, dict[str, Any]] = {}
-    finals: dict[Job, Outcome] = {}
-    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-        for method in entered:
-            tuned[method] = tune(pool, method, names, arguments.trials, runs)
-            best = {task: tuple(tuned[method][task]["setting"].items()) for task in names}
-            parts = LENGTHS if method == RULER else (PART,)
-            jobs = [
-                Job(task, method, best[task], seed, part)
-                for task in names
-                for part in parts
-                for seed in range(seeds)
-            ]
-            finals |= train_all(pool, jobs, runs, f"{method}: {seeds} seeds")
-
-    analysis = Analysis(finals, names, seeds)
-    rows = [analysis.row(method, tuned[method]) for method in entered]
-    corrected = holm([row["p"] for row in rows[1:]])
-    for row, p in zip(rows, [math.nan, *corrected], strict=True):
-        row["p_holm"] = p
-    rows.sort(key=lambda row: -row["steps"])
-    content = {
+    names, runs = list(arguments.tasks), arguments.runs
+    frame = {
         "tasks": {task: suite.BUDGETS[task] for task in names},
         "part": PART,
         "lengths": LENGTHS,
         "trials": arguments.trials,
-        "seeds": seeds,
+        "seeds": arguments.seeds,
         "schedule": SCHEDULE,
         "warmup": WARMUP,
-        "versions": package_versions(),
-        "ruler": {
-            task: [
-                [analysis.finals[task, RULER, part, s].score for s in range(seeds)]
-                for part in LENGTHS
-            ]
-            for task in names
-        },
-        "rows": rows,
     }
-    plain = json.dumps(content, indent=1, ensure_ascii=False).replace("NaN", "null")
-    arguments.output.write_text(plain + "\n")
-    text = markdown(rows, content)
-    arguments.output.with_suffix(".md").write_text(text)
-    print(text)
+    measured = known(arguments.output, frame)
+    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
+        for method in dict.fromkeys([RULER, *arguments.methods]):
+            if method not in measured:
+                measured[method] = measure(
+                    pool, method, names, arguments.trials, arguments.seeds, runs
+                )
+            save(arguments.output, frame, {RULER: measured[RULER], **measured})
+    print(arguments.output.with_suffix(".md").read_text("utf-8"))
 
 
 if __name__ == "__main__":

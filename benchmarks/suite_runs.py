@@ -21,7 +21,7 @@ from badm.bench.tasks import suite
 
 SCHEDULE, WARMUP = "linear", 0.05  # those of the speed protocol
 RESAMPLES = 2000
-FURTHEST = 3.0  # a score beyond those of the ruler counts as no more than this factor
+FURTHEST = 3.0  # the largest factor that a score counts as, unless another is given
 
 
 @dataclass(frozen=True)
@@ -72,21 +72,26 @@ def sign(task: str) -> float:
 
 
 def gain_in_steps(
-    lengths: Sequence[float], ruler: Sequence[float], score: float, taken: float
+    lengths: Sequence[float],
+    ruler: Sequence[float],
+    score: float,
+    taken: float,
+    furthest: float = FURTHEST,
 ) -> float:
     """Logarithm of the steps after which a ruler has a score, over those that were taken for it.
 
     The ruler is the scores of one method in runs of several lengths, more being better. It is made
-    to rise with the length, and interpolated in the logarithm of the length.
+    to rise with the length, and interpolated in the logarithm of the length. A score far below or
+    beyond it counts as the factor ``furthest``.
     """
     if math.isnan(score):
-        return -math.log(FURTHEST)
+        return -math.log(furthest)
     rising = np.maximum.accumulate(ruler) + 1e-9 * np.arange(len(ruler))
     logs = np.log(lengths)
     i = int(np.clip(np.searchsorted(rising, score) - 1, 0, len(rising) - 2))
     slope = (logs[i + 1] - logs[i]) / (rising[i + 1] - rising[i])
     found = logs[i] + slope * (score - rising[i]) - math.log(taken)
-    return float(np.clip(found, -math.log(FURTHEST), math.log(FURTHEST)))
+    return float(np.clip(found, -math.log(furthest), math.log(furthest)))
 
 
 def resampled_interval(
