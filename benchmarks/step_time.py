@@ -46,6 +46,12 @@ class Pair:
     bar: float
     matrices_only: bool = False
     steps_per_turn: int = 10
+    in_bfloat16: bool = False  # our products of float32 matrices, where the processor can
+
+    @property
+    def ours_name(self) -> str:
+        allowed = ", bfloat16 allowed" if self.in_bfloat16 else ""
+        return f"BADM(metric={self.name!r}, fused=True){allowed}"
 
     def ours(self, params: list[nn.Parameter]) -> BADM:
         return BADM(params, metric=self.name, fused=True)
@@ -76,20 +82,25 @@ PAIRS = [
         lambda p: torch.optim.Adam(p, fused=True),
         1.0,
     ),
-    # Its products are in bfloat16, which most CPUs emulate.
-    Pair(
-        "spectral",
-        "torch.optim.Muon()",
-        lambda p: torch.optim.Muon(p, weight_decay=0.0),
-        0.9,
-        matrices_only=True,
-        steps_per_turn=1,
+    # Its products are in bfloat16 always, which CPUs without instructions for it emulate. Ours are
+    # if torch.set_float32_matmul_precision("medium") allows it.
+    *(
+        Pair(
+            "spectral",
+            "torch.optim.Muon()",
+            lambda p: torch.optim.Muon(p, weight_decay=0.0),
+            0.9,
+            matrices_only=True,
+            steps_per_turn=1,
+            in_bfloat16=in_bfloat16,
+        )
+        for in_bfloat16 in (True, False)
     ),
     Pair(
         "spectral",
         "badm.bench.methods.muon.FullPrecisionMuon()",
         lambda p: FullPrecisionMuon(p, weight_decay=0.0),
-        1.0,
+        0.9,
         matrices_only=True,
         steps_per_turn=1,
     ),
@@ -186,13 +197,14 @@ def times_in_turns(
 
 
 def compare(pair: Pair, shapes: list[tuple[int, ...]], seconds: float) -> dict[str, object]:
+    torch.set_float32_matmul_precision("medium" if pair.in_bfloat16 else "highest")
     deadline = time.perf_counter() + seconds
     times: list[tuple[float, float]] = []
     while not times or time.perf_counter() < deadline:
         times += times_in_turns(pair, shapes, deadline)
     ratios = sorted(a / b for a, b in times)
     return {
-        "ours": f"BADM(metric={pair.name!r}, fused=True)",
+        "ours": pair.ours_name,
         "theirs": pair.theirs_name,
         "tensors": len(shapes),
         "ratio": round(statistics.median(ratios), 3),
@@ -216,6 +228,14 @@ def cases(arguments: argparse.Namespace) -> Iterator[tuple[int, str, Pair]]:
             for pair in PAIRS:
                 if arguments.only in (None, pair.name):
                     yield threads, set_name, pair
+
+
+def processor() -> str:
+    """Return the name that Linux knows, as far as it is known."""
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text("utf-8").splitlines() if cpus.exists() else []
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def main() -> None:
@@ -243,16 +263,16 @@ def main() -> None:
     arguments = parser.parse_args()
 
     rows = measured(arguments.output) if arguments.resume else []
-    done = {(row["threads"], row["set"], row["metric"], row["theirs"]) for row in rows}
+    done = {(row["threads"], row["set"], row["ours"], row["theirs"]) for row in rows}
     for threads, set_name, pair in cases(arguments):
-        if (threads, set_name, pair.name, pair.theirs_name) in done:
+        if (threads, set_name, pair.ours_name, pair.theirs_name) in done:
             continue
         torch.set_num_threads(threads)
         row: dict[str, Any] = {"set": set_name, "metric": pair.name, "threads": threads}
         row |= compare(pair, SETS[set_name](pair.matrices_only), arguments.seconds)
         rows.append(row)
         print(
-            f"{set_name:13} {pair.name:18} threads {threads}  {row['ratio']:.3f} × "
+            f"{set_name:13} threads {threads}  {pair.ours_name}  {row['ratio']:.3f} × "
             f"{pair.theirs_name} [{row['ratio_min']}, {row['ratio_max']}]  bar {pair.bar}",
             flush=True,
         )
@@ -261,7 +281,7 @@ def main() -> None:
                 "torch": torch.__version__,
                 "pytorch_optimizer": version("pytorch_optimizer"),
                 "python": platform.python_version(),
-                "processor": platform.processor() or platform.machine(),
+                "processor": processor(),
                 "threads": arguments.threads,
                 "seconds per row": arguments.seconds,
                 "rows": rows,

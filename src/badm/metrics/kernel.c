@@ -28,11 +28,7 @@
 /* Elements that a thread takes at a time. */
 #define CHUNK 65536
 
-/* A processor prefetches to the end of a page and no further, so the loop does it too: so many
- * bytes at a time, so far ahead. */
-#define BLOCK_BYTES 128
-#define AHEAD_BYTES 2048
-#define LINE_BYTES 64
+#define LINE_BYTES 64 /* of a cache */
 
 /* The euclidean metric has no use for beta2 and eps. */
 typedef struct {
@@ -146,27 +142,6 @@ static void run(job *a, int64_t total, int threads, team parallel) {
         w[i] = keep * w[i] - lr * (next + d) / (SQRT(moment) * correction + eps);                  \
     }
 
-/* All elements from 0 to n, with those to come prefetched. */
-#define FOR_EACH(T, PREFETCH_MORE, ELEMENT)                                                        \
-    enum {                                                                                         \
-        BLOCK = BLOCK_BYTES / sizeof(T),                                                           \
-        AHEAD = AHEAD_BYTES / sizeof(T),                                                           \
-        LINE = LINE_BYTES / sizeof(T)                                                              \
-    };                                                                                             \
-    int64_t done = 0;                                                                              \
-    for (; done + BLOCK + AHEAD <= n; done += BLOCK) {                                             \
-        for (int64_t i = done + AHEAD; i < done + AHEAD + BLOCK; i += LINE) {                      \
-            __builtin_prefetch(&w[i], 1);                                                          \
-            __builtin_prefetch(&g[i], 0);                                                          \
-            __builtin_prefetch(&m[i], 1);                                                          \
-            PREFETCH_MORE;                                                                         \
-        }                                                                                          \
-        for (int64_t i = done; i < done + BLOCK; i++)                                              \
-            ELEMENT                                                                                \
-    }                                                                                              \
-    for (int64_t i = done; i < n; i++)                                                             \
-        ELEMENT
-
 static int64_t sum(int64_t count, const int64_t *sizes) {
     int64_t total = 0;
     for (int64_t i = 0; i < count; i++)
@@ -180,7 +155,8 @@ static int64_t sum(int64_t count, const int64_t *sizes) {
     WIDE static void NAME##_loop(int64_t n, T *restrict w, const T *restrict g, T *restrict m,     \
                                  settings s) {                                                     \
         const T lr = (T)s.lr, theta = (T)s.theta, keep = (T)s.keep, sign = (T)s.sign;              \
-        FOR_EACH(T, , EUCLIDEAN(T))                                                                \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            EUCLIDEAN(T)                                                                           \
     }                                                                                              \
                                                                                                    \
     static void NAME##_step(const job *a, int64_t i, int64_t first, int64_t last) {                \
@@ -200,7 +176,8 @@ static int64_t sum(int64_t count, const int64_t *sizes) {
                                  T *restrict v, T correction, settings s) {                        \
         const T lr = (T)s.lr, theta = (T)s.theta, keep = (T)s.keep, sign = (T)s.sign;              \
         const T beta2 = (T)s.beta2, rest = (T)(1 - s.beta2), eps = (T)s.eps, limit = LIMIT;        \
-        FOR_EACH(T, __builtin_prefetch(&v[i], 1), DIAGONAL(T, SQRT))                               \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            DIAGONAL(T, SQRT)                                                                      \
     }                                                                                              \
                                                                                                    \
     static void NAME##_step(const job *a, int64_t i, int64_t first, int64_t last) {                \
