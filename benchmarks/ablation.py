@@ -75,10 +75,11 @@ def _idea(group: str, text: str, **parts: object) -> Idea:
     return Idea(group, text, replace(BASE, **parts))  # type: ignore[arg-type]
 
 
-KRONECKER = {"metric": "kronecker"}
-BOTH = {"metric": "kronecker-spectral"}
+# In the kronecker metrics the library has the output layer in the diagonal metric.
+KRONECKER = {"metric": "kronecker", "output_layer": False}
+BOTH = {"metric": "kronecker-spectral", "output_layer": False}
 IDEAS = {
-    "base": Idea("", "spectral, β 0.9, scale 0.4, lr 1e-2, output layer diagonal", BASE),
+    "base": Idea("", "the defaults: spectral, β 0.9, scale 0.4, lr 1e-2", BASE),
     "nesterov": _idea("control", "Nesterov's u instead of ADMM's", form="nesterov"),
     "momentum": _idea("control", "u = m⁺, no extrapolation", form="average"),
     "muon": _idea("control", "Nesterov's u and β 0.95: Muon's", form="nesterov", beta=0.95),
@@ -88,40 +89,21 @@ IDEAS = {
     "both": _idea("metric", "kronecker-spectral", **BOTH),
     "scale-0.2": _idea("scale", "orthogonal steps half as long", scale=0.2),
     "scale-0.8": _idea("scale", "orthogonal steps twice as long", scale=0.8),
-    "fan-in-0.2": _idea("scale", "times √(64/columns), half as long", scale=0.2, by_fan_in=True),
-    "fan-in": _idea("scale", "times √(64/columns)", by_fan_in=True),
-    "fan-in-0.8": _idea("scale", "times √(64/columns), twice as long", scale=0.8, by_fan_in=True),
-    "fan-in-output": _idea(
-        "scale", "times √(64/columns), output layer too", by_fan_in=True, output_layer=True
+    "fan-in-128": _idea("scale", "times √(128/columns) above 128 columns", by_fan_in_from=128.0),
+    "fan-in-256": _idea("scale", "times √(256/columns) above 256 columns", by_fan_in_from=256.0),
+    "fan-in-512": _idea("scale", "times √(512/columns) above 512 columns", by_fan_in_from=512.0),
+    "distance": _idea(
+        "scale", "lr from the distance so far, 1e-3 at first", lr=1.0, distance_first=1e-3
     ),
-    "fan-in-output-0.8": _idea(
-        "scale",
-        "times √(64/columns), twice as long, output layer too",
-        scale=0.8,
-        by_fan_in=True,
-        output_layer=True,
-    ),
-    "fan-in-output-0.6": _idea(
-        "scale",
-        "times √(64/columns), 1.5 times as long, output layer too",
-        scale=0.6,
-        by_fan_in=True,
-        output_layer=True,
-    ),
-    "fan-in-output-0.6-beta-0.85": _idea(
-        "scale",
-        "times √(64/columns), 1.5 times as long, output layer too, β 0.85",
-        scale=0.6,
-        beta=0.85,
-        by_fan_in=True,
-        output_layer=True,
+    "distance-half": _idea(
+        "scale", "half of the lr from the distance so far", lr=0.5, distance_first=1e-3
     ),
     "lr-5e-3": _idea("scale", "half the learning rate", lr=5e-3),
     "lr-2e-2": _idea("scale", "twice the learning rate", lr=2e-2),
     "length": _idea("scale", "steps as long as Adam's would be", length="of u", scale=1.0),
     "beta-0.85": _idea("memory", "β 0.85", beta=0.85),
     "beta-0.95": _idea("memory", "β 0.95", beta=0.95),
-    "rest-0.99": _idea("memory", "β₂ 0.99 for vectors, embeddings, output", beta2_rest=0.99),
+    "rest-0.99": _idea("memory", "β₂ 0.99 for vectors and embeddings", beta2_rest=0.99),
     "bias": _idea("memory", "bias correction of the dual", bias_correction=True),
     "row-moments": _idea("orthogonal", "row moments after it, as in NorMuon", row_moments=0.95),
     "memory-warmup": _idea("memory", "β rises as (1 + t)/(10 + t)", memory_warmup=True),
@@ -131,27 +113,17 @@ IDEAS = {
     ),
     "look-ahead": _idea("points", "gradient half an average displacement ahead", look_ahead=0.5),
     "look-ahead-2": _idea("points", "gradient two average displacements ahead", look_ahead=2.0),
-    "rest-0.5": _idea("scale", "vectors, embeddings, output half as far", rest_scale=0.5),
-    "rest-0.25": _idea("scale", "vectors, embeddings, output a quarter as far", rest_scale=0.25),
-    "output-rest-0.5": _idea(
-        "grouping",
-        "the output layer as a matrix; vectors, embeddings half as far",
-        output_layer=True,
-        rest_scale=0.5,
+    "rest-0.5": _idea("scale", "vectors and embeddings half as far", rest_scale=0.5),
+    "rest-0.25": _idea("scale", "vectors and embeddings a quarter as far", rest_scale=0.25),
+    "output-diagonal": _idea(
+        "grouping", "the output layer in the diagonal metric", output_layer=False
     ),
-    "output-beta-0.85": _idea(
-        "grouping", "the output layer as a matrix, β 0.85", output_layer=True, beta=0.85
-    ),
-    "output": _idea("grouping", "the output layer as a matrix", output_layer=True),
     "decay": _idea("decay", "weight decay 0.1", weight_decay=0.1),
     "cautious": _idea("decay", "cautious weight decay 0.1", weight_decay=0.1, cautious=True),
     "both-beta2-0.9": _idea("bases", "kronecker-spectral, β₂ 0.9", beta2=0.9, **BOTH),
     "both-beta2-0.99": _idea("bases", "kronecker-spectral, β₂ 0.99", beta2=0.99, **BOTH),
     "both-whitened": _idea(
         "bases", "kronecker-spectral, sides whitened by each other", whitened=True, **BOTH
-    ),
-    "both-output": _idea(
-        "grouping", "kronecker-spectral, the output layer as a matrix", output_layer=True, **BOTH
     ),
     "both-refresh-1": _idea("bases", "kronecker-spectral, bases at every step", refresh=1, **BOTH),
     "both-refresh-10": _idea("bases", "kronecker-spectral, bases every 10", refresh=10, **BOTH),

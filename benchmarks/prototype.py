@@ -1,8 +1,8 @@
 """An optimizer of interchangeable parts, to measure what each of BADM's is worth (ablation.py).
 
 One statement per equation, one matrix after the other: readable and slow. The base variant is BADM
-at its defaults, but for the output layer, which is diagonal in it. In the kronecker metrics, sides
-above ``longest`` keep the identity here and are split into blocks in the library.
+at its defaults. In the kronecker metrics, sides above ``longest`` keep the identity here and are
+split into blocks in the library.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Variant:
     beta2_rest: float = 0.999  # of the diagonal metric
     eps: float = 1e-8
     scale: float = 0.4  # root mean square of an orthogonal step
-    by_fan_in: bool = False  # times √(64/columns): steps in proportion to usual initial weights
+    by_fan_in_from: float = math.inf  # times √(from/columns) where there are more columns
     length: Literal["constant", "of u", "of the kronecker direction"] = "constant"
     steps: int = 3  # of the quintic iteration
     refresh: int = 5  # steps between two updates of a basis
     longest: int = 700  # side that gets a basis
     one_sided_from: float = math.inf  # aspect from which the long side gets none
-    output_layer: bool = False  # whether it is a matrix like others; it is in the library's default
+    output_layer: bool = True  # whether it is a matrix like others
     row_moments: float = 0.0  # memory of the second moment of rows, as in NorMuon; 0: none
     bias_correction: bool = False  # of the dual
     memory_warmup: bool = False  # β rises from 0.2 as (1 + t)/(10 + t)
@@ -62,6 +62,7 @@ class Variant:
     whitened: bool = False  # covariance of each side whitened by the other side, as in KL-Shampoo
     weight_decay: float = 0.0
     cautious: bool = False  # decay only where it agrees with the step
+    distance_first: float = 0.0  # lr = the largest distance so far/√t, this much at first; 0: no
 
 
 class Prototype(torch.optim.Optimizer):
@@ -79,14 +80,17 @@ class Prototype(torch.optim.Optimizer):
         params = [p for p in module.parameters() if p.requires_grad]
         groups = [{"params": [p], "matrix": id(p) in matrices and is_matrix(p)} for p in params]
         super().__init__(groups, {"lr": variant.lr})
+        self.start: list[Tensor] = []
+        self.distance, self.steps = 0.0, 0
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
-        v = self.variant
+        v, distance_lr = self.variant, self._distance_lr()
         for index, group in enumerate(self.param_groups):
             (w,) = group["params"]
             if w.grad is None:
                 continue
+            lr = group["lr"] * distance_lr
             state = self.state[w]
             state["step"] = state.get("step", 0) + 1
             if "ahead" in state:
@@ -99,13 +103,32 @@ class Prototype(torch.optim.Optimizer):
                 x = v.rest_scale * u / self._root(w.grad, state, v.beta2_rest)
             if v.weight_decay and w.ndim > 1:
                 decayed = w * (x * w > 0) if v.cautious else w
-                w.sub_(group["lr"] * v.weight_decay * decayed)
-            w.sub_(group["lr"] * x)
+                w.sub_(lr * v.weight_decay * decayed)
+            w.sub_(lr * x)
             if v.look_ahead:
                 drift = state.setdefault("drift", torch.zeros_like(w))
                 drift.lerp_(w - before, 1 - v.beta)
                 state["ahead"] = v.look_ahead * drift
                 w.add_(state["ahead"])
+
+    def _distance_lr(self) -> float:
+        """Return the root mean square distance from the start, at its largest, over ``√t``.
+
+        As in "DoG is SGD's best friend" (Ivgi et al. 2023), for steps whose size does not depend on
+        the gradient's. The learning rate of a group is the schedule's factor of it.
+        """
+        if not self.variant.distance_first:
+            return 1.0
+        params = [group["params"][0] for group in self.param_groups]
+        if not self.start:
+            self.start = [p.clone() for p in params]
+        squares = sum(
+            float((p - at).square().sum()) for p, at in zip(params, self.start, strict=True)
+        )
+        rms = math.sqrt(squares / sum(p.numel() for p in params))
+        self.distance = max(self.distance, rms, self.variant.distance_first)
+        self.steps += 1
+        return self.distance / math.sqrt(self.steps)
 
     def _dual_step(self, g: Tensor, state: State) -> Tensor:
         v, t = self.variant, state["step"]
@@ -129,8 +152,7 @@ class Prototype(torch.optim.Optimizer):
     def _matrix_step(self, g: Tensor, state: State, index: int) -> Tensor:
         v = self.variant
         c = v.scale * math.sqrt(max(g.shape))
-        if v.by_fan_in:
-            c *= math.sqrt(64 / g.shape[1])
+        c *= math.sqrt(min(1.0, v.by_fan_in_from / g.shape[1]))
         if v.metric == "spectral":
             u = self._dual_step(g, state)
             if v.length == "of u":

@@ -51,12 +51,8 @@ RESULTS = PageClaims(
         "the paper's baselines, takes {steps(*PRETRAINED, 'rmsprop')}.",
         "it had the lowest validation loss, {best_trial(PRETRAINING)['score']} at a learning rate "
         "of {best_trial(PRETRAINING)['setting']['lr']}.",
-        "| `fused=True` | against | {parameters() / 1e6} million parameters | "
-        "{timed('tiny', 'kronecker')['tensors']} tiny tensors |",
-        "Medians of {timed('tiny', 'spectral')['turns']} turns; of "
-        "{timed('transformer', 'spectral')['turns']} for the spectral and kronecker metrics in "
-        "the first column, which there have the {timed('transformer', 'spectral')['tensors']} "
-        "matrices only.",
+        "a transformer of {parameters() / 1e6} million parameters, "
+        "{timed('tiny', 'kronecker')['tensors']} tiny tensors,",
         "euclidean {memory('euclidean')}, diagonal {memory('diagonal')}, spectral "
         "{memory('spectral')}, kronecker {memory('kronecker')} (SOAP {memory('soap')}), of which "
         "{memory('kronecker') - 2} are covariances and bases.",
@@ -92,9 +88,10 @@ RESULTS = PageClaims(
             "{steps_cell(*PRETRAINED, row)} |",
         ),
         (
-            "| `fused=True` | against | 25 million parameters | 2,000 tiny tensors |",
-            "| {row} | `{timed('tiny', row)['theirs']}` | {timed('transformer', row)['ratio']} × "
-            "| {timed('tiny', row)['ratio']} × |",
+            "| `fused=True` | against | transformer | tiny | mixed | convolutional | embedding |",
+            "| {row} | `{step_time_rival(row)}` | {step_times(row, 'transformer')} | "
+            "{step_times(row, 'tiny')} | {step_times(row, 'mixed')} | "
+            "{step_times(row, 'convolutional')} | {step_times(row, 'embedding')} |",
         ),
     ),
     constants=(

@@ -119,9 +119,45 @@ def cora(case: str) -> str:
     return f"{mean(values):.3f} ({values[0]:.3f}–{values[-1]:.3f})"
 
 
-def timed(parameters: str, metric: str) -> dict[str, Any]:
+def timed(parameters: str, metric: str, threads: int = 1) -> dict[str, Any]:
+    """Return the row of a metric; of spectral the one that may use bfloat16."""
     rows = results("step_time")["rows"]
-    return dict(next(r for r in rows if (r["set"], r["metric"]) == (parameters, metric)))
+    key = (parameters, metric, threads)
+    return dict(next(r for r in rows if (r["set"], r["metric"], r["threads"]) == key))
+
+
+# How the page names the rows: ours and theirs.
+STEP_TIMES = {
+    "euclidean": ("BADM(metric='euclidean', fused=True)", "SGD"),
+    "diagonal": ("BADM(metric='diagonal', fused=True)", "Adam"),
+    "spectral, both in float32": ("BADM(metric='spectral', fused=True)", "FullPrecisionMuon"),
+    "spectral, both in bfloat16": (
+        "BADM(metric='spectral', fused=True), bfloat16 allowed",
+        "optim.Muon",
+    ),
+    "spectral as it is": ("BADM(metric='spectral', fused=True)", "optim.Muon"),
+    "kronecker": ("BADM(metric='kronecker', fused=True)", "SOAP"),
+    "kronecker-spectral": ("BADM(metric='kronecker-spectral', fused=True)", "SOAP"),
+}
+
+
+def _step_times(name: str, parameters: str) -> list[dict[str, Any]]:
+    ours, theirs = STEP_TIMES[name]
+    return [
+        row
+        for row in results("step_time")["rows"]
+        if (row["set"], row["ours"]) == (parameters, ours) and theirs in row["theirs"]
+    ]
+
+
+def step_times(name: str, parameters: str) -> str:
+    """Format the ratios with one and with two threads."""
+    ratios = {row["threads"]: row["ratio"] for row in _step_times(name, parameters)}
+    return f"{ratios[1]:.2f}, {ratios[2]:.2f}"
+
+
+def step_time_rival(name: str) -> str:
+    return str(_step_times(name, "tiny")[0]["theirs"])
 
 
 def memory(name: str, ratio: str = "state_ratio") -> float:
