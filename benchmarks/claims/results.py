@@ -58,7 +58,7 @@ RESULTS = PageClaims(
         "{memory('kronecker') - 2} are covariances and bases.",
         "borrows nothing, spectral {memory('spectral', 'step_peak_ratio_torch')}, kronecker "
         "{memory('kronecker', 'step_peak_ratio_torch')} (figures)",
-        "products where we do {3 * len(constant('badm.metrics.orthogonal', 'STEPS'))} or, for wide",
+        "precision it does {3 * len(constant('badm.metrics.orthogonal', 'STEPS'))} products, or fewer",
     ),
     tables=(
         (
@@ -99,6 +99,7 @@ RESULTS = PageClaims(
         ("CNN of 32, 64 and 64 channels", "badm.bench.models"),
         ("a 64–128–128–10 perceptron", "badm.bench.tasks.digits"),
         ("seeds of 400 test images", "badm.bench.tasks.digits"),
-        ("it would do 15 products", "five steps of three products each"),
+        ("where Muon does 15", "five steps of three products each"),
+        ("were up to three times as long", "rounded from ratio_min and ratio_max"),
     ),
 )
