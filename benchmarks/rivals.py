@@ -2,10 +2,11 @@
 
 The speed protocol finds for each method the smallest part of AdamW's budget that is enough, and
 tunes it anew at every part it looks at: too dear for all methods. Here every method is tuned at one
-part, three eighths of the budget, with as many learning rates of its own range, and its best runs
-with fresh seeds. The mean of their last validation scores is translated into steps with BADM as the
-ruler: how many BADM needs for that score, at the setting that is best at the part, over the steps
-that were taken. A method with 0.80 is worth 0.80 of BADM's steps.
+part, three eighths of the budget, with as many learning rates of its own range and more where the
+best is at an end of it, and its best runs with fresh seeds. The mean of their last validation
+scores is translated into steps with BADM as the ruler: how many BADM needs for that score, at the
+setting that is best at the part, over the steps that were taken. A method with 0.80 is worth 0.80
+of BADM's steps.
 
 Intervals are from resampling tasks and, for each, seeds; p-values are of a signed-rank test over
 tasks, with Holm's correction.
@@ -23,7 +24,7 @@ import json
 import math
 import multiprocessing
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.pool import Pool
 from pathlib import Path
@@ -61,12 +62,16 @@ METHODS = (
 )
 PART = 3 / 8
 LENGTHS = (1 / 16, 1 / 8, 1 / 4, PART, 1 / 2, 3 / 4)  # of the ruler
+MOST_BEYOND = 3  # learning rates beyond a range, where the best is at its end
 FURTHEST = PART / LENGTHS[0]  # a score below or beyond the ruler counts as no more than this factor
 TIMES = Path("results/training_time.json")
 # Without those on which BADM's own scores do not rise around the part, so that they say nothing:
 # the GAN and the diffusion model have learned nothing yet, and Citeseer's graph is learned.
 UNFIT = ("cgan-fashion", "ddim-flowers", "node-citeseer-dnn")
 TASKS = tuple(task for task in suite.BUDGETS if task not in UNFIT)
+
+
+Scores = dict[float, float]  # of the tuning seed, by learning rate
 
 
 @dataclass(frozen=True)
@@ -95,43 +100,52 @@ def settings(task: str, method: str, trials: int) -> list[Setting]:
 
 
 def tune(pool: Pool, method: str, names: Sequence[str], trials: int, runs: Path) -> dict[str, Any]:
-    """Return the best setting for each task, with the scores of all that were tried.
+    """Return the best setting for each task, with the scores of all that were tried."""
+    rates = {task: [setting["lr"] for setting in settings(task, method, trials)] for task in names}
+    tried: dict[str, Scores] = {task: {} for task in names}
+    _try(pool, method, rates, tried, runs)
+    return extend(pool, method, tried, runs)
 
-    First learning rates spread over the method's range, then two more: around the best of them,
-    half way to its neighbours, or beyond it where it is the first or last. So no method is ahead
-    because its best happens to be on the grid, or in the range that somebody gave it.
+
+def extend(pool: Pool, method: str, tried: dict[str, Scores], runs: Path) -> dict[str, Any]:
+    """Try learning rates beyond the lowest or highest while that is the best.
+
+    So no method is behind because somebody gave it too short a range.
     """
-    tried: dict[str, dict[float, float]] = {task: {} for task in names}
-    spread = {task: [setting["lr"] for setting in settings(task, method, trials)] for task in names}
-    _try(pool, method, spread, tried, runs)
-    more = {task: _two_more(spread[task], _best(task, tried[task])) for task in names}
-    _try(pool, method, more, tried, runs)
+    for _ in range(MOST_BEYOND):
+        beyond = {task: next_beyond(scores, _best(task, scores)) for task, scores in tried.items()}
+        wanted = {task: [lr] for task, lr in beyond.items() if lr is not None}
+        if not wanted:
+            break
+        _try(pool, method, wanted, tried, runs)
     return {
         task: {
-            "setting": {"lr": _best(task, tried[task])},
-            "tried": [{"lr": lr, "score": tried[task][lr]} for lr in sorted(tried[task])],
+            "setting": {"lr": _best(task, scores)},
+            "tried": [{"lr": lr, "score": scores[lr]} for lr in sorted(scores)],
         }
-        for task in names
+        for task, scores in tried.items()
     }
 
 
-def _two_more(spread: Sequence[float], best: float) -> list[float]:
-    """Two more learning rates to try, when ``best`` is that of an evenly spread row."""
-    half = math.sqrt(spread[1] / spread[0])
-    if best == spread[0]:
-        factors = (half**-1, half**-2)
-    elif best == spread[-1]:
-        factors = (half, half**2)
-    else:
-        factors = (1 / half, half)
-    return [float(f"{best * factor:.3g}") for factor in factors]
+def next_beyond(rates: Iterable[float], best: float) -> float | None:
+    """Return the learning rate beyond the best if that is at an end of an evenly spread row.
+
+    >>> next_beyond([0.01, 0.1, 1.0], 1.0), next_beyond([0.01, 0.1, 1.0], 0.1)
+    (10.0, None)
+    """
+    ordered = sorted(rates)
+    if best == ordered[-1]:
+        return float(f"{best * ordered[-1] / ordered[-2]:.3g}")
+    if best == ordered[0]:
+        return float(f"{best * ordered[0] / ordered[1]:.3g}")
+    return None
 
 
 def _try(
     pool: Pool,
     method: str,
     rates: dict[str, list[float]],
-    tried: dict[str, dict[float, float]],
+    tried: dict[str, Scores],
     runs: Path,
 ) -> None:
     jobs = [Job(task, method, (("lr", lr),), TUNING_SEED) for task in rates for lr in rates[task]]
@@ -139,7 +153,7 @@ def _try(
         tried[job.task][dict(job.setting)["lr"]] = outcome.score
 
 
-def _best(task: str, tried: dict[float, float]) -> float:
+def _best(task: str, tried: Scores) -> float:
     """The learning rate of the best score; one that diverged is the worst."""
 
     def good(lr: float) -> float:
@@ -246,8 +260,8 @@ def markdown(rows: Sequence[dict[str, Any]], content: dict[str, Any]) -> str:
         "",
         f"Made by `python benchmarks/rivals.py`. {len(names)} tasks, "
         f"{content['part']:g} of each suite budget, "
-        f"{content['trials']} learning rates over the range of a method and two around or beyond "
-        f"the best of them for each task, {content['seeds']} fresh seeds. "
+        f"{content['trials']} learning rates over the range of a method for each task, and more "
+        f"where the best was at an end of it, {content['seeds']} fresh seeds. "
         "Steps: those BADM needs for a method's score over those the method took, so that 0.80 is "
         "behind BADM and 1.20 ahead of it. Seconds: the same, with the time of a training step of "
         "`training_time.json` in this folder. State: bytes, relative to BADM's. At the edge: tasks "

@@ -58,7 +58,7 @@ RESULTS = PageClaims(
         "{memory('kronecker') - 2} are covariances and bases.",
         "borrows nothing, spectral {memory('spectral', 'step_peak_ratio_torch')}, kronecker "
         "{memory('kronecker', 'step_peak_ratio_torch')} (figures)",
-        "precision it does {3 * len(constant('badm.metrics.orthogonal', 'STEPS'))} products, or fewer",
+        "precision it does {3 * len(constant('badm.metrics.orthogonal', 'STEPS'))} products, or",
     ),
     tables=(
         (
