@@ -1,10 +1,11 @@
 """Find the best learning rate of each metric beside AdamW's: on the suite's tasks, by width.
 
 On the tasks they are those that rivals.py tried, six or more for each method and task at three
-eighths of the budget. The width study trains a perceptron on scikit-learn's digits, 64–width–width–10, at
-learning rates a factor of two apart, with the schedule of the speed protocol and one seed. The
-best learning rate is the one with the best last validation score (of the width study: loss); where
-neighbours come within a hundredth of it, relative to the range of scores, their geometric mean.
+eighths of the budget. The width study trains a perceptron on scikit-learn's digits,
+64–width–width–10, at learning rates a factor of two apart, with the schedule of the speed protocol
+and one seed. The best learning rate is the one with the best last validation score (of the width
+study: loss); where neighbours come within a hundredth of it, relative to the range of scores, their
+geometric mean.
 
     python benchmarks/learning_rates.py             # a table and a figure
     python benchmarks/learning_rates.py --widths 64 128
