@@ -4,7 +4,7 @@ Methods take turns on each task, a short run each, without evaluation, one threa
 it; the first steps of a run do not count. Of each method the ratio to BADM in the same turn, median
 over turns: seconds themselves depend on the machine.
 
-    python benchmarks/training_time.py              # results/training_time.json
+    python benchmarks/training_time.py              # results/training_time.json; more are added
     python benchmarks/training_time.py --methods muon adamw --tasks digits
 """
 
@@ -62,6 +62,14 @@ def measure(task: str, names: Sequence[str], turns: int) -> dict[str, dict[str, 
     return {name: ratios(times[name][1:], times[RULER][1:]) for name in names}
 
 
+def known(file: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Return what a results file has; the ratios of other methods stay as they are."""
+    if not file.exists():
+        return {}
+    found: dict[str, dict[str, dict[str, float]]] = json.loads(file.read_text("utf-8"))["by_task"]
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--methods", nargs="+", default=METHODS, help="names (default: all)")
@@ -71,13 +79,13 @@ def main() -> None:
     arguments = parser.parse_args()
 
     names = list(dict.fromkeys([RULER, *arguments.methods]))
-    by_task = {
-        task: measure(task, names, arguments.turns)
-        for task in track(arguments.tasks, "Taking turns")
-    }
+    by_task = known(arguments.output)
+    for task in track(arguments.tasks, "Taking turns"):
+        by_task[task] = by_task.get(task, {}) | measure(task, names, arguments.turns)
+    complete = [name for name in METHODS if all(name in one for one in by_task.values())]
     over_tasks = {
         name: math.exp(statistics.fmean(math.log(one[name]["ratio"]) for one in by_task.values()))
-        for name in names
+        for name in complete
     }
     content = {
         "threads": 1,

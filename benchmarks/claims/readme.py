@@ -11,8 +11,8 @@ README = PageClaims(
         "{word(results('speed/defaults')['over_tasks']['won'])} and loses "
         "{word(results('speed/defaults')['over_tasks']['lost'])}",
         "({word(len(results('rivals')['tasks']))} tasks, by task and with intervals)",
-        "at the edge of what was tried on {word(rivals_at_edge('muon'))} tasks, NorMuon's on "
-        "{word(rivals_at_edge('normuon'))}:",
+        "Every method tuned with {word(results('rivals')['trials'])} learning rates a task, then "
+        "{word(results('rivals')['seeds'])} fresh seeds",
         "badm.Consensus(model.parameters(), optimizer, every={default(badm.Consensus, 'every')})",
     ),
     tables=(
@@ -29,6 +29,6 @@ README = PageClaims(
         ("as SOAP | 6 buffers |", "what the metric is"),
         ("| u | 1 buffer |", "what the metric is"),
         ("layers of 32 to a few hundred units", "the models of the suite"),
-        ("three fresh seeds; 0.80 is worth 0.80 of BADM's steps", "what a number means"),
+        ("0.80 is worth 0.80 of BADM's steps", "what a number means"),
     ),
 )

@@ -36,12 +36,6 @@ def rival(method: str, what: str = "steps") -> float:
     return float(next(row[what] for row in rows if row["method"] == method))
 
 
-def rivals_at_edge(method: str) -> int:
-    """Return on how many tasks its best learning rate is the lowest or highest tried."""
-    (row,) = (row for row in results("rivals")["rows"] if row["method"] == method)
-    return len(row["at_edge"])
-
-
 def rival_interval(method: str) -> str:
     if method == "badm":
         return "–"
