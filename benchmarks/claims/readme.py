@@ -17,8 +17,9 @@ README = PageClaims(
     ),
     tables=(
         (
-            "| method | in BADM's steps | 95 % interval | state |",
-            "| {row} | {rival(row)} | {rival_interval(row)} | {rival(row, 'state')} |",
+            "| method | in BADM's steps | 95 % interval | in BADM's seconds | state |",
+            "| {row} | {rival(row)} | {rival_interval(row)} | {rival(row, 'seconds')} | "
+            "{rival(row, 'state')} |",
         ),
     ),
     constants=(
