@@ -25,9 +25,8 @@ from torch._dynamo.utils import counters
 from badm import BADM, metrics
 from badm.bench.method import package_versions
 
-STEPS = 12
+STEPS = 8
 BREAK_OF_TORCH = "Call to `torch._dynamo.graph_break()`"  # at the door of every optimizer's step
-PATHS: dict[str, dict[str, Any]] = {"foreach": {}, "loop": {"foreach": False}}
 LRS: dict[str, Callable[[], float | Tensor]] = {
     "float": lambda: 1e-2,
     "tensor": lambda: torch.tensor(1e-2),
@@ -45,16 +44,9 @@ def network() -> nn.Module:
 def optimizers() -> dict[str, Make]:
     made: dict[str, Make] = {
         "AdamW": lambda model, lr: torch.optim.AdamW(model.parameters(), lr=lr),
-        "AdamW, loop": lambda model, lr: torch.optim.AdamW(
-            model.parameters(), lr=lr, foreach=False
-        ),
     }
     for metric in metrics.names():
-        for path, options in PATHS.items():
-            name = f"BADM {metric}" + ("" if path == "foreach" else f", {path}")
-            made[name] = lambda model, lr, metric=metric, options=options: BADM(
-                model, lr, metric=metric, **options
-            )
+        made[f"BADM, {metric}"] = lambda model, lr, metric=metric: BADM(model, lr, metric=metric)
     return made
 
 
@@ -91,19 +83,27 @@ def is_torchs(reason: str) -> bool:
     return reason.startswith(BREAK_OF_TORCH)
 
 
-def measure(only: str = "") -> dict[str, Any]:
+def measure(only: str, output: Path | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, make in optimizers().items():
         if only in name:
             found[name] = {kind: count(make, lr) for kind, lr in LRS.items()}
             print(name, found[name], flush=True)
+            if output:
+                report = {
+                    **package_versions(),
+                    "steps": STEPS,
+                    "parameters": sum(1 for _ in network().parameters()),
+                    "optimizers": found,
+                }
+                output.write_text(json.dumps(report, indent=1) + "\n")
     return found
 
 
-def as_markdown(report: Mapping[str, Any]) -> list[str]:
+def rows(found: Mapping[str, Any]) -> list[str]:
     """Return the rows of the table on the docs page."""
     lines = []
-    for name, row in report["optimizers"].items():
+    for name, row in found.items():
         cells = [name, row["float"]["graphs"], row["float"]["breaks"]]
         cells += [row[kind]["recompiles"] for kind in LRS]
         lines.append(f"| {' | '.join(map(str, cells))} |")
@@ -117,10 +117,8 @@ def main() -> None:
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    report = {**package_versions(), "steps": STEPS, "optimizers": measure(options.only)}
-    print("\n".join(as_markdown(report)))
-    if options.output:
-        options.output.write_text(json.dumps(report, indent=1) + "\n")
+    found = measure(options.only, options.output)
+    print("\n".join(rows(found)))
 
 
 if __name__ == "__main__":

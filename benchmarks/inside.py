@@ -35,7 +35,7 @@ EXPERTS, CHOSEN, INNER = 4, 2, 48
 SYMBOLS = 96
 HELD_OUT = 600  # samples of the validation split
 WARMUP = 0.05
-RATES = (5e-3, 1e-2, 2e-2)
+RATES = (1e-2, 2e-2)
 METRICS = ("spectral",)
 DIGITS = 4
 
@@ -170,7 +170,7 @@ class Case:
     model: Callable[[], nn.Module]
     readings: Mapping[str, Mapping[str, Any]]
     batch: int = 16
-    steps: int = 200
+    steps: int = 120
 
 
 FUSED = {"one matrix": {"split": False}, "a matrix each": {"split": True}}

@@ -275,14 +275,15 @@ class BADM(Optimizer):
             self._betas[index] = group["beta"]
 
     def _init_group(self, group: dict[str, Any]) -> None:
-        """Create the states of a group before a step is compiled, so that it is one graph.
+        """Create all states before a step is compiled, so that it is one graph.
 
-        The name is torch's: dynamo calls it while it traces, as in all of torch's optimizers.
+        The name is torch's: dynamo calls it while it traces, as in all of torch's optimizers, and
+        looks at the states once, after the first call. So those of other groups are made too.
         """
-        index = next(i for i, other in enumerate(self.param_groups) if other is group)
-        if self._metrics.get(index) != (group["metric"], as_blocks(group["blocks"])):
-            self._reset_stale_states(index)
-        self._collect(group)
+        for index, each in enumerate(self.param_groups):
+            if self._metrics.get(index) != (each["metric"], as_blocks(each["blocks"])):
+                self._reset_stale_states(index)
+            self._collect(each)
 
     def _reset_stale_states(self, index: int) -> None:
         """Reset states that belong to another metric, with a warning if there are any."""

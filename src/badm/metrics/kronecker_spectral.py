@@ -7,6 +7,7 @@ are positive definite; their product is invertible but not symmetric (docs/theor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ from badm.metrics.spectral import Polar, polar, scale
 _FADING_BELOW = 1e-2
 
 _KRONECKER = Kronecker()
+
+K = TypeVar("K", bound="KroneckerSpectral")
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,12 @@ class KroneckerSpectral(Metric):
     optional_state_keys = _KRONECKER.optional_state_keys
     reads_blocks = True
 
-    def __init__(self, blocks: Blocks = ()) -> None:
-        self.blocks = blocks
-        self.kronecker = _KRONECKER.with_blocks(blocks)
+    kronecker = _KRONECKER
 
-    def with_blocks(self, blocks: Blocks) -> KroneckerSpectral:
-        return KroneckerSpectral(blocks)
+    def with_blocks(self: K, blocks: Blocks) -> K:
+        metric = super().with_blocks(blocks)
+        metric.kronecker = _KRONECKER.with_blocks(blocks)
+        return metric
 
     def applies_to(self, p: Tensor) -> bool:
         return self.kronecker.applies_to(p)

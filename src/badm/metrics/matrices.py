@@ -104,7 +104,7 @@ def stack(tensors: list[Tensor], blocks: Blocks = ()) -> Tensor:
 def unstack(x: Tensor, shape: torch.Size, blocks: Blocks = ()) -> list[Tensor]:
     """Return the tensors of that shape whose matrices these are."""
     if blocks:
-        return [from_stack(part, shape, blocks) for part in x.split(math.prod(blocks))]
+        return [from_stack(part, shape, blocks) for part in torch.split(x, math.prod(blocks))]
     return [matrix.reshape(shape) for matrix in x.unbind()]
 
 

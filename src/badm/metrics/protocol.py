@@ -11,7 +11,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -86,6 +86,7 @@ class Parameters:
 
 
 Step = Callable[[Parameters, Settings], None]
+M = TypeVar("M", bound="Metric")
 
 
 class Operator(Protocol):
@@ -159,7 +160,7 @@ class Metric(ABC):
         """Whether no parameter need be asked."""
         return type(self).applies_to is Metric.applies_to
 
-    def with_blocks(self, blocks: Blocks) -> Metric:
+    def with_blocks(self: M, blocks: Blocks) -> M:
         """Return the metric that reads parameters as so many blocks.
 
         To a metric that applies to vectors too, matrices make no difference.

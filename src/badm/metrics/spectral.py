@@ -171,7 +171,7 @@ def step_fraction(largest: Tensor, peak: Tensor, beta: float) -> Tensor:
 def _step_fractions(largest: Tensor, peaks: list[Tensor], beta: float) -> Tensor:
     peak = torch.cat([one.view(-1) for one in peaks])
     part = step_fraction(largest, peak, beta)
-    updated = peak.split([one.numel() for one in peaks])
+    updated = torch.split(peak, [one.numel() for one in peaks])
     torch._foreach_copy_(
         peaks, [new.view(one.shape) for one, new in zip(peaks, updated, strict=True)]
     )
