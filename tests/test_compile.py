@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from badm import BADM
@@ -152,9 +152,7 @@ def test_plain_steps_after_compiled_ones_continue() -> None:
 def test_a_fresh_optimizer_of_several_groups_is_one_graph(metric: str) -> None:
     """Its states are made while it is compiled, those of all groups: as in torch's optimizers."""
     torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        torch.nn.Embedding(9, 4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 4)
-    )
+    model = nn.Sequential(nn.Embedding(9, 4), nn.LayerNorm(4), nn.Linear(4, 4))
     optimizer = BADM(model, tensor_lr(), metric=metric)
     backend = CompileCounterWithBackend("eager")
     step = torch.compile(optimizer.step, backend=backend)

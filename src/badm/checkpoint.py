@@ -42,7 +42,7 @@ def state_from_tensors(tensors: Mapping[str, Tensor], text: Mapping[str, str]) -
         tensors: The tensors, by their names.
         text: The text; more entries than it had do no harm.
 
-    >>> saved = {"state": {0: {"dual": torch.ones(2)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+    >>> saved = {"state": {0: {"count": 3}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
     >>> state_from_tensors(*state_to_tensors(saved)) == saved
     True
     """

@@ -58,7 +58,7 @@ CLIENTS = (
         "timm's create_optimizer_v2",
         "with_others:with_timm",
         ("timm",),
-        note="after `default_registry.register(OptimInfo('badm', BADM, ...))`; timm makes the groups",
+        note="after `default_registry.register(OptimInfo('badm', BADM, ...))`; own groups",
     ),
     Client("safetensors", "with_others:with_safetensors", ("safetensors",)),
     Client(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -26,8 +27,7 @@ def network() -> nn.Module:
     """Layers of several sizes, so that ranks get other places for them than one process."""
     torch.manual_seed(0)
     widths = (6, 9, 4, 4, 7, 5, 5, 3)
-    pairs = zip(widths, widths[1:], strict=False)
-    return nn.Sequential(*(nn.Linear(a, b, dtype=torch.float64) for a, b in pairs))
+    return nn.Sequential(*(nn.Linear(a, b, dtype=torch.float64) for a, b in pairwise(widths)))
 
 
 def train(model: nn.Module, optimizer: Any) -> None:
