@@ -51,7 +51,7 @@ clients: .venv-clients/.installed
 	@test -x .venv-clients/bin/pip || $(PYTHON) -m venv .venv-clients
 	@.venv-clients/bin/python -m pip install -qq --no-input --disable-pip-version-check \
 		-c constraints.txt -c constraints-clients.txt -e '.[bench,dev]' \
-		accelerate lightning peft safetensors skorch timm transformers
+		accelerate lightning peft safetensors skorch transformers
 	@touch $@
 
 # pip is the last thing a new environment gets: where it is missing, making one was interrupted.

@@ -50,12 +50,12 @@ The kronecker metrics choose in Python, between graphs, the matrices whose bases
 """
 INSIDE = """## Matrices inside of a parameter
 
-Some layers keep several matrices in one parameter. `badm.parameter_groups` reads them as a stack:
-experts, the groups of a convolution, query, key and value, gate and up, the gates of an LSTM or
-GRU. Depthwise kernels are vectors. `badm.explain` shows how each is read, `split=False` keeps
-what shares its inputs whole, and `overrides={{"*.qkv.weight": {{"blocks": 3}}}}` says it by name:
-`blocks` cuts the axes of a parameter in order, `(1, 3)` the second one. A checkpoint from before
-continues as it was read then.
+Some layers keep several matrices in one parameter. `badm.parameter_groups` reads as a stack those
+that share neither inputs nor outputs: experts and the groups of a convolution. Depthwise kernels
+are vectors. With `split=True` it cuts what shares its inputs too: query, key and value, gate and
+up, the gates of an LSTM or GRU. `badm.explain` shows how each is read, and
+`overrides={{"*.qkv.weight": {{"blocks": 3}}}}` says it by name: `blocks` cuts the axes of a
+parameter in order, `(1, 3)` the second one. A checkpoint from before continues as it was read then.
 
 Measured on one small model each, {seeds} seeds: the validation loss at the better of the learning
 rates {rates}, and its difference to one matrix; below 0 is better.

@@ -209,18 +209,18 @@ def blocks_by_name(model: nn.Module, **options: Any) -> dict[str, tuple[int, ...
 
 
 def test_layers_are_read_as_what_they_compute() -> None:
-    assert blocks_by_name(Net()) == LABELS
+    assert blocks_by_name(Net(), split=True) == LABELS
 
 
-def test_fused_projections_and_gates_stay_whole_without_split() -> None:
+def test_fused_projections_and_gates_stay_whole_unless_told() -> None:
     fused = ("attention", "lstm", "gru")
     whole = {name: None if name.startswith(fused) else blocks for name, blocks in LABELS.items()}
-    assert blocks_by_name(Net(), split=False) == whole
+    assert blocks_by_name(Net()) == whole
 
 
 def test_overrides_say_it_otherwise() -> None:
     overrides = {"attention.in_proj_weight": {"blocks": None}, "hidden.weight": {"blocks": (1, 2)}}
-    found = blocks_by_name(Net(), overrides=overrides)
+    found = blocks_by_name(Net(), overrides=overrides, split=True)
     assert found["attention.in_proj_weight"] is None
     assert found["hidden.weight"] == (1, 2)
 
@@ -228,7 +228,7 @@ def test_overrides_say_it_otherwise() -> None:
 @pytest.mark.parametrize("name", ["qkv", "Wqkv", "c_attn", "to_qkv", "in_proj_qkv"])
 def test_fused_projections_are_known_by_name_and_shape(name: str) -> None:
     module = nn.ModuleDict({name: nn.Linear(4, 12), "head": nn.Linear(4, 2)})
-    assert blocks_by_name(module)[f"{name}.weight"] == (3,)
+    assert blocks_by_name(module, split=True)[f"{name}.weight"] == (3,)
 
 
 def test_heads_in_turns_and_fewer_keys_are_one_matrix() -> None:
@@ -239,7 +239,7 @@ def test_heads_in_turns_and_fewer_keys_are_one_matrix() -> None:
             "head": nn.Linear(4, 2),
         }
     )
-    assert set(blocks_by_name(module).values()) == {None}
+    assert set(blocks_by_name(module, split=True).values()) == {None}
 
 
 class ManyExperts(nn.Module):
@@ -265,7 +265,8 @@ def test_experts_are_known_by_the_name_of_their_layer() -> None:
     module = nn.ModuleDict(
         {"a": ManyExperts(), "b": TurnedExperts(), "c": OtherLayer(), "head": nn.Linear(4, 2)}
     )
-    assert blocks_by_name(module) == {
+    assert blocks_by_name(module)["a.gate_up_proj"] == (3,)
+    assert blocks_by_name(module, split=True) == {
         "a.gate_up_proj": (3, 2),
         "a.down_proj": (3,),
         "b.gate_up_proj": (3,),
@@ -295,7 +296,7 @@ def test_depthwise_kernels_are_vectors_with_decay() -> None:
 
 
 def test_explain_says_how_each_is_read() -> None:
-    text = str(explain(BADM(Net())))
+    text = str(explain(BADM(parameter_groups(Net(), split=True))))
     lines = {line.split()[0]: line for line in text.splitlines()}
     assert "3 of 4 × 4" in lines["attention.in_proj_weight"]
     assert "query, key and value" in lines["attention.in_proj_weight"]
@@ -311,7 +312,7 @@ def test_a_checkpoint_of_before_loads_and_continues_as_it_was(metric: str) -> No
 
     def groups(model: nn.Module) -> list[dict[str, Any]]:
         whole = dict.fromkeys([*LABELS, "depthwise.weight"], metric)
-        plain = parameter_groups(model, metric=metric)
+        plain = parameter_groups(model, metric=metric, split=True)
         names = {p: name for name, p in model.named_parameters()}
         merged: dict[Any, dict[str, Any]] = {}
         order = {name: i for i, name in enumerate(names.values())}
@@ -336,7 +337,7 @@ def test_a_checkpoint_of_before_loads_and_continues_as_it_was(metric: str) -> No
 
     new = Net().double()
     new.load_state_dict(old.state_dict())
-    resumed = BADM(new, metric=metric)
+    resumed = BADM(parameter_groups(new, metric=metric, split=True))
     with pytest.warns(UserWarning, match="the loaded state has metric="):
         resumed.load_state_dict(saved)
     runs = ((optimizer, old), (resumed, new))
@@ -389,7 +390,7 @@ def sharded() -> dict[str, list[Tensor]]:
         for layer in (model.attention, model.grouped, model.lstm, model.pairs):
             fully_shard(layer, mesh=mesh)
         model = fully_shard(model, mesh=mesh)
-        optimizer = BADM(model, metric=metric)
+        optimizer = BADM(parameter_groups(model, metric=metric, split=True))
         whole = [p.full_tensor() for p in model.parameters()]
         for step in range(8):
             for p, g in zip(model.parameters(), restless(step, whole), strict=True):
@@ -406,7 +407,8 @@ def test_fsdp2_equals_one_process() -> None:
     expected = {}
     for metric in OF_MATRICES:
         model = Net().double()
-        expected[metric] = drive(BADM(model, metric=metric), list(model.parameters()), 8)
+        groups = parameter_groups(model, metric=metric, split=True)
+        expected[metric] = drive(BADM(groups), list(model.parameters()), 8)
     for trained in on_ranks(3, sharded):
         for metric, params in trained.items():
             assert_near(params, expected[metric], 1e-10)

@@ -57,7 +57,7 @@ CLIENTS = (
     Client(
         "timm's create_optimizer_v2",
         "with_others:with_timm",
-        ("timm",),
+        ("timm", "torchvision"),
         note="after `default_registry.register(OptimInfo('badm', BADM, ...))`; own groups",
     ),
     Client("safetensors", "with_others:with_safetensors", ("safetensors",)),

@@ -27,7 +27,7 @@ BATCH, INPUTS, OUTPUTS = 4, 6, 3
 METRICS = ("spectral", "kronecker")
 ADAMW = "AdamW"
 # Imported once and not in each process.
-PRELOADED = ("transformers.trainer", "accelerate", "peft", "lightning", "skorch", "timm.optim")
+PRELOADED = ("transformers.trainer", "accelerate", "peft", "lightning", "skorch")
 PATIENCE = 600  # seconds until a run that hangs is given up
 
 

@@ -81,7 +81,7 @@ def _of_experts(layer: nn.Module, path: str, key: str, p: nn.Parameter) -> Stack
     concatenated = getattr(layer, "is_concatenated", output == 1)
     if _GATE_AND_UP.search(key.lower()) and concatenated and p.shape[output] % 2 == 0:
         split = (len(p), 2) if output == 1 else (len(p), 1, 2)
-        return Stack(f"{len(p)} experts, gate and up", experts, split)
+        return Stack(f"{len(p)} experts", experts, split)
     return Stack(f"{len(p)} experts", experts, experts)
 
 
