@@ -93,7 +93,6 @@ def measure(only: str, output: Path | None) -> dict[str, Any]:
                 report = {
                     **package_versions(),
                     "steps": STEPS,
-                    "parameters": sum(1 for _ in network().parameters()),
                     "optimizers": found,
                 }
                 output.write_text(json.dumps(report, indent=1) + "\n")

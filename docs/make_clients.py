@@ -38,15 +38,16 @@ A state dict goes into safetensors by `tensors, text = badm.state_to_tensors(sta
 """
 COMPILE = """## torch.compile
 
-What `torch.compile(optimizer.step)` makes of a fresh optimizer of {parameters} parameters: the
-graphs of the first step, its breaks besides the one that torch has in every optimizer's step, and
-the graphs that {more} more steps add while the learning rate changes at every step.
+What `torch.compile(optimizer.step)` makes of a fresh optimizer of a small network: the graphs of
+the first step, its breaks besides the one that torch has in every optimizer's step, and the
+graphs that {more} more steps add while the learning rate changes at every step.
 
 | optimizer | graphs | breaks | more with a float lr | more with a tensor lr |
 |---|---|---|---|---|
 """
 AFTER_COMPILE = """
-The kronecker metrics choose in Python, between graphs, the matrices whose bases are due.
+The kronecker metrics choose in Python, between graphs, the matrices whose bases are due; torch does
+not count that as breaks.
 """
 INSIDE = """## Matrices inside of a parameter
 
@@ -75,9 +76,7 @@ def page() -> str:
         (
             HEAD + _lines(_clients()),
             GROUPS,
-            COMPILE.format(parameters=compiled["parameters"], more=more)
-            + _lines(_compile(compiled))
-            + AFTER_COMPILE,
+            COMPILE.format(more=more) + _lines(_compile(compiled)) + AFTER_COMPILE,
             INSIDE.format(seeds=inside["seeds"], rates=rates) + _lines(_inside(inside)),
         )
     )
