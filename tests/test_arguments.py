@@ -141,6 +141,7 @@ def test_the_defaults() -> None:
         "beta2": None,
         "eps": 1e-8,
         "weight_decay": 0.0,
+        "blocks": None,
         "maximize": False,
         "foreach": None,
         "fused": None,

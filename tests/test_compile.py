@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from badm import BADM
@@ -145,3 +145,19 @@ def test_plain_steps_after_compiled_ones_continue() -> None:
             step() if k < compiled else optimizer.step()
         ends.append(values(params))
     assert_identical(ends[0], ends[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["euclidean", "diagonal", "spectral"])
+def test_a_fresh_optimizer_of_several_groups_is_one_graph(metric: str) -> None:
+    """Its states are made while it is compiled, those of all groups: as in torch's optimizers."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(9, 4), nn.LayerNorm(4), nn.Linear(4, 4))
+    optimizer = BADM(model, tensor_lr(), metric=metric)
+    backend = CompileCounterWithBackend("eager")
+    step = torch.compile(optimizer.step, backend=backend)
+    for k in range(3):
+        for p in model.parameters():
+            p.grad = torch.randn_like(p)
+        step()
+        assert backend.frame_count == 1, k

@@ -18,6 +18,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 PUBLIC = (
     "badm",
     "badm.bench",
+    "badm.checkpoint",
     "badm.distributed.consensus",
     "badm.distributed.ranks",
     "badm.distributed.sampler",

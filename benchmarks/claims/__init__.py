@@ -1,6 +1,7 @@
 """The numbers in README and docs, which ``evidence.py`` compares with the results."""
 
 from claims.choosing import CHOOSING
+from claims.clients import CLIENTS
 from claims.guides import INSTALL, WHY
 from claims.hard_problems import HARD_PROBLEMS
 from claims.page_claims import PageClaims
@@ -14,6 +15,7 @@ from claims.tutorial import TUTORIAL
 PAGES = {
     "README.md": README,
     "docs/choosing.md": CHOOSING,
+    "docs/clients.md": CLIENTS,
     "docs/hard-problems.md": HARD_PROBLEMS,
     "docs/install.md": INSTALL,
     "docs/replicas.md": REPLICAS,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from badm import metrics
+    from badm.checkpoint import state_from_tensors, state_to_tensors
     from badm.distributed.consensus import Consensus
     from badm.distributed.ranks import RankLostError, RankMismatchError, init_process_group
     from badm.distributed.sampler import DistributedBatchSampler
@@ -30,6 +31,8 @@ __all__ = [
     "parameter_groups",
     "penalties",
     "split",
+    "state_from_tensors",
+    "state_to_tensors",
     "theory",
 ]
 
@@ -46,6 +49,8 @@ _MODULE_OF = {
     "parameter_groups": "groups",
     "penalties": "optimizer",
     "split": "paper.partition",
+    "state_from_tensors": "checkpoint",
+    "state_to_tensors": "checkpoint",
     "theory": "paper",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import html
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ class Row:
         kind: matrix, embedding, output layer, table, vector, frozen or not in the optimizer.
         shape: Its shape.
         matrix: Rows and columns of the matrix it is read as; None if the metric reads none.
+        matrices: How many such matrices it is read as.
         asked: The metric asked for; empty if it is not trained.
         used: The metric used; empty if it is not trained.
         why: The reason for the metric used.
@@ -52,6 +54,7 @@ class Row:
     why: str
     weight_decay: float
     relative_step: float | None
+    matrices: int = 1
 
 
 @dataclass(frozen=True)
@@ -150,23 +153,25 @@ def _row(group: dict[str, Any], p: Tensor, routing: Routing, step: float | None)
     real = torch.view_as_real(p) if p.is_complex() else p
     group_metric = metrics.find(group["metric"])
     metric = group_metric if not p.is_complex() else metrics.find(group_metric.fallback)
-    used = metrics.metric_for(metric.name, real)
+    blocks = update.as_blocks(group["blocks"])
+    used = metrics.metric_for(metric.name, real, blocks)
     why = routing.why
-    if used is not group_metric and routing.role.kind != "vector":
+    if used.name != group_metric.name and routing.role.kind != "vector":
         why = _why_no_matrix(p)
-    elif used is not group_metric:
+    elif used.name != group_metric.name:
         why = routing.role.why or "a vector"
     reads_matrix = used.fallback != used.name and not used.applies_to(torch.empty(2, device="meta"))
     return Row(
         name=routing.role.name,
         kind=routing.role.kind,
         shape=tuple(p.shape),
-        matrix=matrix_shape(p) if reads_matrix else None,
+        matrix=matrix_shape(p, blocks) if reads_matrix else None,
         asked=routing.asked,
         used=used.name,
         why=why,
         weight_decay=group["weight_decay"],
         relative_step=step,
+        matrices=math.prod(blocks) if reads_matrix else 1,
     )
 
 
@@ -211,13 +216,20 @@ def _row_cells(row: Row) -> tuple[str, ...]:
     return (
         row.name,
         str(row.shape),
-        "-" if row.matrix is None else f"{row.matrix[0]} × {row.matrix[1]}",
+        _matrices(row),
         row.asked or "-",
         row.used or "-",
         f"{row.weight_decay:g}",
         "-" if row.relative_step is None else f"{row.relative_step:.1e}",
         row.why,
     )
+
+
+def _matrices(row: Row) -> str:
+    if row.matrix is None:
+        return "-"
+    one = f"{row.matrix[0]} × {row.matrix[1]}"
+    return one if row.matrices == 1 else f"{row.matrices} of {one}"
 
 
 def _line(tag: str, cells: tuple[str, ...]) -> str:

@@ -21,6 +21,8 @@ from torch._compile import _disable_dynamo as not_compiled  # as torch.optim: dy
 from badm import metrics
 from badm.distributed import fsdp
 from badm.groups.roles import recall
+from badm.metrics.matrices import matrix_shape
+from badm.update import as_blocks
 
 Group = dict[str, Any]
 
@@ -48,6 +50,14 @@ def check_group(group: Group, options: Collection[str]) -> None:
             _warn(f"a parameter group has {name!r}, which nothing reads: do you mean {close[0]!r}?")
 
 
+def check_blocks(group: Group) -> None:
+    """Refuse blocks into which a matrix of the group cannot be cut."""
+    blocks = as_blocks(group["blocks"])
+    for p in group["params"]:
+        if blocks and p.ndim >= 2:
+            matrix_shape(p, blocks)
+
+
 def check_parameters(groups: Sequence[Group], metric_given: bool) -> None:
     """Warn of parameters that will not be treated as the caller probably thinks."""
     _check_flattened(groups, metric_given)
@@ -65,7 +75,9 @@ def _check_flattened(groups: Sequence[Group], metric_given: bool) -> None:
     asked = [group for group in groups if not _is_elementwise(group["metric"])]
     params = [p for group in asked for p in group["params"]]
     if not params or any(
-        metrics.find(g["metric"]).applies_to(p) for g in asked for p in g["params"]
+        metrics.find(g["metric"], as_blocks(g["blocks"])).applies_to(p)
+        for g in asked
+        for p in g["params"]
     ):
         return
     if metric_given or any(p.numel() >= _FLATTENED for p in params):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast, overload
 
@@ -18,15 +18,25 @@ from badm.distributed import fsdp
 from badm.explanation import summary
 from badm.faults import FirstSteps
 from badm.groups import parameter_groups
-from badm.metrics import Parameters
+from badm.groups.earlier import split_groups
+from badm.groups.roles import Routing, recall
+from badm.metrics import Metric, Parameters
+from badm.metrics.matrices import Blocks
 from badm.metrics.protocol import State, Step, state_dtype
 from badm.metrics.raw_memory import PLAIN_TYPES
+from badm.update import as_blocks
 
 __all__ = ["BADM", "penalties"]
 
 
 # Defaults for groups of a checkpoint that was saved before these options existed.
-_OPTIONS_ADDED_LATER = {"foreach": None, "fused": None, "differentiable": False, "maximize": False}
+_OPTIONS_ADDED_LATER = {
+    "foreach": None,
+    "fused": None,
+    "differentiable": False,
+    "maximize": False,
+    "blocks": None,
+}
 
 
 def _refuse_unused(init: Callable[..., None]) -> Callable[..., None]:
@@ -91,6 +101,8 @@ class BADM(Optimizer):
             the metric's own, 0.999 for diagonal and 0.95 for the kronecker metrics.
         eps: Added to the root of the second moment, at least 0.
         weight_decay: Decoupled weight decay as in AdamW, at least 0.
+        blocks: Into how many blocks each axis of a parameter is cut to read it as a stack of
+            matrices, such as 3 for query, key and value in one; None: it is one matrix.
         maximize: Maximize the objective instead of minimizing it.
         foreach: Update all parameters together, the default; ``False`` loops over them.
         fused: Update in one pass over memory where a kernel exists; foreach elsewhere.
@@ -124,6 +136,7 @@ class BADM(Optimizer):
         beta2: float | None = None,
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        blocks: int | Sequence[int] | None = None,
         maximize: bool = False,
         foreach: bool | None = None,
         fused: bool | None = None,
@@ -146,13 +159,15 @@ class BADM(Optimizer):
             "beta2": beta2,
             "eps": eps,
             "weight_decay": weight_decay,
+            "blocks": blocks,
             "maximize": maximize,
             "foreach": foreach,
             "fused": fused,
             "differentiable": differentiable,
         }
         _check(defaults)
-        self._metrics: dict[int, str] = {}  # by group: the metric that its states belong to
+        # By group: metric and blocks that its states belong to.
+        self._metrics: dict[int, tuple[str, Blocks]] = {}
         self._betas: dict[int, float] = {}  # by group: beta and momentum when they last agreed
         self._first_steps: FirstSteps | None = FirstSteps()
         super().__init__(params, defaults)
@@ -192,6 +207,7 @@ class BADM(Optimizer):
         super().add_param_group(param_group)
         self._betas[len(self.param_groups) - 1] = self.param_groups[-1]["beta"]
         faults.check_group(self.param_groups[-1], self.defaults)
+        faults.check_blocks(self.param_groups[-1])
 
     def __repr__(self) -> str:
         rates = ", ".join(dict.fromkeys(f"{float(g['lr']):g}" for g in self.param_groups))
@@ -209,7 +225,7 @@ class BADM(Optimizer):
                 group.setdefault(option, value)
             for p in group["params"]:
                 if self.state.get(p):
-                    _upgrade_state(group["metric"], p, self.state[p])
+                    _metric_of(group, p).upgrade_state(self.state[p], _as_real(p))
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -228,7 +244,9 @@ class BADM(Optimizer):
             self._first_steps = self._first_steps.look(self.param_groups)
         for index, group in enumerate(self.param_groups):
             self._agree_on_beta(index, group)
-            if self._metrics.get(index) != group["metric"]:
+            if torch.compiler.is_compiling():
+                self._init_group(group)  # which dynamo calls and does not trace
+            elif self._metrics.get(index) != (group["metric"], as_blocks(group["blocks"])):
                 self._reset_stale_states(index)
             real, pairs, sharded = self._collect(group)
             try:
@@ -256,24 +274,35 @@ class BADM(Optimizer):
         if self._betas.get(index) != group["beta"]:
             self._betas[index] = group["beta"]
 
+    def _init_group(self, group: dict[str, Any]) -> None:
+        """Create all states before a step is compiled, so that it is one graph.
+
+        The name is torch's: dynamo calls it while it traces, as in all of torch's optimizers, and
+        looks at the states once, after the first call. So those of other groups are made too.
+        """
+        for index, each in enumerate(self.param_groups):
+            if self._metrics.get(index) != (each["metric"], as_blocks(each["blocks"])):
+                self._reset_stale_states(index)
+            self._collect(each)
+
     def _reset_stale_states(self, index: int) -> None:
         """Reset states that belong to another metric, with a warning if there are any."""
         group = self.param_groups[index]
-        before, self._metrics[index] = self._metrics.get(index), group["metric"]
+        now = group["metric"], as_blocks(group["blocks"])
+        before, self._metrics[index] = self._metrics.get(index), now
         stale = [p for p in group["params"] if self.state.get(p) and self._state_mismatch(group, p)]
         for p in stale:
             self.state[p] = {}
         if stale:
             warnings.warn(
-                f"the metric of parameter group {index} was changed from {before!r} to "
-                f"{group['metric']!r}: the state of {len(stale)} of its parameters is reset",
+                f"the metric of parameter group {index} was changed from {_shown(before)} to "
+                f"{_shown(now)}: the state of {len(stale)} of its parameters is reset",
                 stacklevel=4,
             )
 
     def _state_mismatch(self, group: dict[str, Any], p: Tensor) -> str | None:
         """Describe how the state of a parameter does not match it; None if it does."""
-        name, real = _as_real(group["metric"], p)
-        return metrics.metric_for(name, real).state_mismatch(real, self.state[p])
+        return _metric_of(group, p).state_mismatch(_as_real(p), self.state[p])
 
     def _raise_if_mismatched(self, group: dict[str, Any], error: Exception) -> None:
         """Raise a clear error if a state that does not match its parameter caused ``error``."""
@@ -299,14 +328,14 @@ class BADM(Optimizer):
                     "BADM needs dense gradients, got a sparse one for a parameter of shape "
                     f"{tuple(p.shape)}; make the embedding with sparse=False"
                 )
-            state, name, kind = self.state[p], group["metric"], real
+            original, state, metric, kind = p, self.state[p], _metric_of(group, p), real
             if p.is_complex():
-                name, p = _as_real(name, p)
+                p = _as_real(p)
                 g, kind = torch.view_as_real(g.resolve_conj()), pairs
             elif type(p) not in PLAIN_TYPES and fsdp.is_sharded(p):
                 kind = sharded
             if not state:
-                state.update(_new_state(name, p, index))
+                state.update(_new_state(metric, p, index, recall(original)))
             kind.w.append(p)
             kind.g.append(g)
             kind.states.append(state)
@@ -331,7 +360,7 @@ class BADM(Optimizer):
             self._agree_on_beta(index, group)
             for p in group["params"]:
                 if state := self.state.get(p):
-                    metrics.metric_for(*_as_real(group["metric"], p)).make_portable(state)
+                    _metric_of(group, p).make_portable(state)
         return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -342,6 +371,7 @@ class BADM(Optimizer):
         parameters raises ``ValueError`` before anything is loaded. The metric is loaded with all
         other options of a group, with a warning if it changes.
         """
+        state_dict = split_groups(state_dict, self.param_groups)
         seen: dict[str, Any] = {}
 
         def check(_: Optimizer, loaded: dict[str, Any]) -> None:
@@ -349,18 +379,20 @@ class BADM(Optimizer):
             self._check_loaded(loaded)
 
         def keep_precision(_: Optimizer) -> None:
-            for metric, saved, p in self._loaded_states(seen):
+            for group, saved, p in self._loaded_states(seen):
                 dtype = state_dtype(p).to_real()
                 for key, value in saved.items():
-                    if isinstance(value, Tensor):
+                    if isinstance(value, Tensor) and value.is_floating_point():
                         self.state[p][key] = value.to(p.device, dtype, copy=True)
-                _upgrade_state(metric, p, self.state[p])
+                    elif isinstance(value, Tensor):  # counts stay where they are
+                        self.state[p][key] = value.clone()
+                _metric_of(group, p).upgrade_state(self.state[p], _as_real(p))
 
         # The last hook before loading, to see what other hooks made of the argument; the first one
         # after it, so that others can still change the result.
         before = self.register_load_state_dict_pre_hook(check)
         after = self.register_load_state_dict_post_hook(keep_precision, prepend=True)
-        old = [group["metric"] for group in self.param_groups]
+        old = [(group["metric"], as_blocks(group["blocks"])) for group in self.param_groups]
         try:
             super().load_state_dict(state_dict)
         finally:
@@ -368,32 +400,33 @@ class BADM(Optimizer):
             after.remove()
         self._metrics = {}
         for index, (was, group) in enumerate(zip(old, self.param_groups, strict=True)):
-            if was != group["metric"]:
+            now = group["metric"], as_blocks(group["blocks"])
+            if was != now:
                 warnings.warn(
-                    f"the loaded state has metric={group['metric']!r}, which replaces "
-                    f"metric={was!r} of parameter group {index}",
+                    f"the loaded state has metric={_shown(now)}, which replaces "
+                    f"metric={_shown(was)} of parameter group {index}",
                     stacklevel=3,
                 )
 
     def _loaded_states(
         self, loaded: dict[str, Any]
-    ) -> Iterator[tuple[str, dict[str, Any], Tensor]]:
-        """Yield metric, state and parameter for each state in a state dict."""
+    ) -> Iterator[tuple[dict[str, Any], dict[str, Any], Tensor]]:
+        """Yield what its group says, state and parameter for each state in a state dict."""
         for saved, group in zip(loaded["param_groups"], self.param_groups, strict=True):
+            options = {"metric": group["metric"], "blocks": None, **saved}
             for saved_id, p in zip(saved["params"], group["params"], strict=True):
                 if state := loaded["state"].get(saved_id):
-                    yield saved.get("metric", group["metric"]), state, p
+                    yield options, state, p
 
     def _check_loaded(self, loaded: dict[str, Any]) -> None:
         numbers = [len(group["params"]) for group in self.param_groups]
         if [len(group["params"]) for group in loaded["param_groups"]] != numbers:
             return  # torch raises a clear error for that
         index = {p: i for i, p in enumerate(p for g in self.param_groups for p in g["params"])}
-        for metric, saved, p in self._loaded_states(loaded):
-            state = dict(saved)
-            _upgrade_state(metric, p, state)
-            name, real = _as_real(metric, p)
-            if wrong := metrics.metric_for(name, real).state_mismatch(real, state):
+        for group, saved, p in self._loaded_states(loaded):
+            metric, real, state = _metric_of(group, p), _as_real(p), dict(saved)
+            metric.upgrade_state(state, real)
+            if wrong := metric.state_mismatch(real, state):
                 raise ValueError(f"state_dict does not match: parameter {index[p]} {wrong}")
 
 
@@ -420,8 +453,8 @@ def _step_function(group: dict[str, Any]) -> Step:
     return update.loop if group["foreach"] is False else update.foreach
 
 
-def _new_state(name: str, p: Tensor, index: int) -> State:
-    metric = metrics.metric_for(name, p)
+def _new_state(metric: Metric, p: Tensor, index: int, routing: Routing | None) -> State:
+    index = metric.place_of(p, index) if routing is None else routing.place[1]
     shape = metric.buffer_shape(p)
     if shape != tuple(p.shape) and fsdp.is_sharded(p):
         p = fsdp.unsharded_like(p)  # a buffer of another shape cannot be sharded like the parameter
@@ -432,15 +465,24 @@ def _new_state(name: str, p: Tensor, index: int) -> State:
     return {"dual": dual, **metric.new_state(p, index)}
 
 
-def _upgrade_state(name: str, p: Tensor, state: State) -> None:
-    """Add entries to a state that was saved before its metric had them."""
-    name, p = _as_real(name, p)
-    metrics.metric_for(name, p).upgrade_state(state, p)
+def _as_real(p: Tensor) -> Tensor:
+    """View a complex parameter as pairs of reals."""
+    return torch.view_as_real(p) if p.is_complex() else p
 
 
-def _as_real(name: str, p: Tensor) -> tuple[str, Tensor]:
-    """View a complex parameter as pairs of reals, with the metric's fallback for them."""
-    return (metrics.find(name).fallback, torch.view_as_real(p)) if p.is_complex() else (name, p)
+def _metric_of(group: dict[str, Any], p: Tensor) -> Metric:
+    """Return the metric of a parameter in a group; of a complex one, the fallback."""
+    metric = metrics.find(group["metric"])
+    name = metric.fallback if p.is_complex() else metric.name
+    return metrics.metric_for(name, _as_real(p), as_blocks(group["blocks"]))
+
+
+def _shown(metric: tuple[str, Blocks] | None) -> str:
+    """Write a metric as messages have it, with its blocks if it has any."""
+    if metric is None:
+        return "None"
+    name, blocks = metric
+    return f"{name!r} with blocks={blocks}" if blocks else repr(name)
 
 
 def _check(options: dict[str, Any]) -> None:
@@ -456,7 +498,8 @@ def _check(options: dict[str, Any]) -> None:
     for name in ("eps", "weight_decay"):
         if not 0 <= options[name] < float("inf"):
             raise ValueError(f"{name} must be a finite number of at least 0, got {options[name]}")
-    metric = metrics.find(options["metric"])
+    _check_blocks(options["blocks"])
+    metric = metrics.find(options["metric"], as_blocks(options["blocks"]))
     if options["fused"] and options["foreach"]:
         raise ValueError("foreach and fused exclude each other, got foreach=True and fused=True")
     if options["differentiable"] and (options["fused"] or options["foreach"]):
@@ -465,3 +508,13 @@ def _check(options: dict[str, Any]) -> None:
         raise ValueError(
             f"differentiable=True excludes metric={metric.name!r}: its bases have no derivative"
         )
+
+
+def _check_blocks(blocks: object) -> None:
+    numbers = blocks if isinstance(blocks, Sequence) else () if blocks is None else (blocks,)
+    for number in numbers:
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise ValueError(
+                "blocks must be a whole number of at least 1, one for each axis, or None, "
+                f"got {blocks!r}"
+            )

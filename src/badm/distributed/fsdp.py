@@ -15,7 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-OnMatrix = Callable[[Tensor], Tensor]
+# Of the index of a parameter and the whole tensor: the new one, and the largest absolute value of
+# each matrix in it.
+OnMatrix = Callable[[int, Tensor], tuple[Tensor, Tensor]]
 
 
 def is_sharded(x: object) -> bool:
@@ -34,38 +36,51 @@ def gather(x: Any) -> Tensor:
     return whole
 
 
+def whole(x: Any) -> Tensor:
+    """Return a sharded tensor gathered, or a plain one as it is."""
+    tensor: Tensor = gather(x) if is_sharded(x) else x
+    return tensor
+
+
 def unsharded_like(p: Any) -> Tensor:
     """Return an empty plain tensor with the full shape of a sharded one."""
     return torch.empty(p.shape, dtype=p.dtype, device=p.to_local().device)
 
 
 def map_matrices(
-    parts: list[Tensor], params: Sequence[Any], function: OnMatrix
+    parts: list[Tensor], params: Sequence[Any], function: OnMatrix, matrices: int
 ) -> Iterator[tuple[list[int], list[Tensor], Tensor]]:
     """Apply ``function`` to whole matrices of which every rank has a part; return the parts.
 
     Where rows are sharded over one group of ranks, the ranks share out the matrices: two exchanges
-    for all of them together, and no matrix is computed twice. Yields the indices of parameters,
-    their new parts, and the largest absolute value of each matrix before.
+    for all of them together, and no matrix is computed twice. Each parameter has so many
+    ``matrices``. Yields the indices of parameters, their new parts, and the largest absolute value
+    of each matrix before, a row for each parameter.
     """
     for group, indices in _groups(params, parts):
         own = [parts[i] for i in indices]
         if group is None:
             both = [
-                _map_gathered(part, params[i], function)
+                _map_gathered(part, params[i], i, function)
                 for part, i in zip(own, indices, strict=True)
             ]
             yield indices, [changed for changed, _ in both], torch.stack([size for _, size in both])
         else:
             shapes = [params[i].shape for i in indices]
-            yield indices, _map_shared(own, shapes, group, function), _max_abs(own, group)
+            largest = own[0].new_zeros(len(own), matrices)
 
+            def on_mine(
+                position: int,
+                whole: Tensor,
+                indices: list[int] = indices,
+                largest: Tensor = largest,
+            ) -> Tensor:
+                changed, largest[position] = function(indices[position], whole)
+                return changed
 
-def _max_abs(parts: list[Tensor], group: dist.ProcessGroup) -> Tensor:
-    """Return the largest absolute value of each matrix, given this rank's parts."""
-    largest = torch.stack([x.abs().amax() if x.numel() else x.new_zeros(()) for x in parts])
-    dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
-    return largest
+            changed = _map_shared(own, shapes, group, on_mine)
+            dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
+            yield indices, changed, largest
 
 
 def _groups(
@@ -86,14 +101,15 @@ def _groups(
         yield group, indices
 
 
-def _map_gathered(part: Tensor, p: Any, function: OnMatrix) -> tuple[Tensor, Tensor]:
+def _map_gathered(part: Tensor, p: Any, i: int, function: OnMatrix) -> tuple[Tensor, Tensor]:
     """Gather one matrix on every rank, for parameters that are not sharded by rows."""
     from torch.distributed.tensor import DTensor
 
     matrix = DTensor.from_local(
         part, p.device_mesh, p.placements, shape=p.shape, stride=p.stride(), run_check=False
     ).full_tensor()
-    return local_part(function(matrix), p), matrix.abs().amax()
+    changed, largest = function(i, matrix)
+    return local_part(changed, p), largest
 
 
 def local_part(x: Tensor, p: Any) -> Tensor:
@@ -105,7 +121,10 @@ def local_part(x: Tensor, p: Any) -> Tensor:
 
 
 def _map_shared(
-    parts: list[Tensor], shapes: list[torch.Size], group: dist.ProcessGroup, function: OnMatrix
+    parts: list[Tensor],
+    shapes: list[torch.Size],
+    group: dist.ProcessGroup,
+    function: Callable[[int, Tensor], Tensor],
 ) -> list[Tensor]:
     """Map matrices of which ``parts`` are this rank's rows; return the rows of the results."""
     ranks = range(dist.get_world_size(group))
@@ -123,7 +142,7 @@ def _map_shared(
     done = []
     for position, i in enumerate(mine):
         matrix = torch.cat([of_rank[position] for of_rank in by_rank]).view(shapes[i])
-        done.append(torch.split(function(matrix).reshape(-1), sizes[i]))
+        done.append(torch.split(function(i, matrix).reshape(-1), sizes[i]))
     returned = [pieces_of[rank] for rank in ranks for pieces_of in done]
     rows = _all_to_all([none, *returned], back, there, group)
     pieces = iter(torch.split(rows, [sizes[i][me] for rank in ranks for i in of[rank]]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -10,6 +11,7 @@ from badm import metrics
 from badm.groups.outputs import Output
 from badm.groups.overrides import Overrides, match_overrides
 from badm.groups.roles import Role, Routing, remember, roles
+from badm.metrics.matrices import Blocks
 
 __all__ = ["parameter_groups"]
 
@@ -21,13 +23,16 @@ def parameter_groups(
     metric: str = "spectral",
     output: Output | None = None,
     overrides: Overrides | None = None,
+    split: bool = False,
 ) -> list[dict[str, Any]]:
     """Group the parameters of a module for :class:`badm.BADM`, each with the metric that suits it.
 
-    - Matrices and convolution kernels: ``metric``, with weight decay.
-    - Embeddings, and in the kronecker metrics the output layers: the diagonal metric, with weight
-      decay. A step touches few rows of an embedding, which is no map whose singular values should
-      be equal.
+    - Matrices and convolution kernels: ``metric``, with weight decay. Several matrices in one
+      parameter are read as a stack of them, by ``blocks`` of their group: experts, the groups of a
+      convolution, and with ``split`` fused projections and the gates of a recurrent layer.
+    - Embeddings, depthwise kernels, and in the kronecker metrics the output layers: the diagonal
+      metric, with weight decay. A step touches few rows of an embedding, which is no map whose
+      singular values should be equal.
     - Biases, gains of normalisation layers, tables of positions and tokens, and other vectors: the
       diagonal metric (the euclidean one if that is ``metric``), no weight decay.
 
@@ -45,6 +50,8 @@ def parameter_groups(
             ``()`` for a model without one.
         overrides: Metric or options of parameters by patterns of their names, such as
             ``{"*.router.*": "diagonal", "encoder.*": {"lr": 1e-4}}``; the first match counts.
+        split: Read query, key and value, gate and up, or the gates of an LSTM or GRU in one
+            parameter as a matrix each. Not by default: it did not train better.
 
     >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     >>> for group in parameter_groups(model, weight_decay=0.1):
@@ -61,23 +68,43 @@ def parameter_groups(
         )
     override = match_overrides(overrides or {}, module)
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    whole: dict[tuple[Any, ...], list[nn.Parameter]] = {}
+    routings: dict[nn.Parameter, Routing] = {}
     for p, role in found.items():
         suited = metric if _suits(chosen, role) else chosen.fallback
-        options = {"metric": suited, "weight_decay": weight_decay if role.decays else 0.0}
         pattern, changes = override.get(p, ("", {}))
-        options |= changes
+        blocks = _blocks(metrics.find(changes.get("metric", suited)), role, split)
+        options = {"metric": suited, "weight_decay": weight_decay if role.decays else 0.0}
+        options |= {**({"blocks": blocks} if blocks else {}), **changes}
         # Groups have this order: matrices, what is around them, vectors; then what was overridden.
-        place = 0 if _suits(chosen, role) else 2 if role.kind in ("table", "vector") else 1
+        place = 2 if role.kind in ("table", "vector") else 1
+        if role.kind == "depthwise kernel" or _suits(chosen, role):
+            place = 0
         key = (pattern, place, not role.decays)
-        groups.setdefault(key, {"params": [], **options})["params"].append(p)
+        apart = (role.kind == "depthwise kernel" and suited != metric, blocks)
+        groups.setdefault((*key, *apart), {"params": [], **options})["params"].append(p)
+        whole.setdefault(key, []).append(p)
         if "metric" in changes:
-            remember(
-                p, Routing(role, changes["metric"], changes["metric"], f"overrides[{pattern!r}]")
-            )
+            asked = changes["metric"]
+            routings[p] = Routing(role, asked, asked, f"overrides[{pattern!r}]")
         else:
-            remember(p, Routing(role, metric, suited, role.why))
+            routings[p] = Routing(role, metric, suited, _why(role, blocks))
+    for index, key in enumerate(sorted(whole)):
+        for i, p in enumerate(whole[key]):
+            remember(p, replace(routings[p], place=(index, i)))
     return [groups[key] for key in sorted(groups)]
 
 
 def _suits(metric: metrics.Metric, role: Role) -> bool:
     return role.kind == "matrix" or (role.kind == "output layer" and metric.suits_output_layer)
+
+
+def _why(role: Role, blocks: Blocks) -> str:
+    return f"{role.why}: {role.stack.what}" if blocks and role.stack else role.why
+
+
+def _blocks(metric: metrics.Metric, role: Role, split: bool) -> Blocks:
+    """Return into how many blocks the axes of a parameter are cut; none for one matrix."""
+    if role.stack is None or not metric.reads_blocks:
+        return ()
+    return role.stack.split if split else role.stack.separate

@@ -12,9 +12,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from badm.groups.layers import EMBEDDINGS, NORMALISATIONS, weight_of
 from badm.groups.outputs import Output, output_layers
+from badm.groups.stacks import Stack, is_depthwise, stack_of
 from badm.metrics.matrices import is_matrix
 
-Kind = Literal["matrix", "embedding", "output layer", "table", "vector"]
+Kind = Literal["matrix", "depthwise kernel", "embedding", "output layer", "table", "vector"]
 
 _TABLE = re.compile(
     r"(^|_)(pos|position|positional|tokens?|embeds?|embeddings?|emb|latents?|queries|prompts?"
@@ -32,12 +33,14 @@ class Role:
         kind: What it is; decides on the metric.
         why: The reason for the kind.
         decays: Whether weight decay applies to it.
+        stack: How it is read as a stack of matrices; None: it is one.
     """
 
     name: str
     kind: Kind
     why: str
     decays: bool
+    stack: Stack | None = None
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,14 @@ class Routing:
         asked: The metric asked for.
         metric: The metric of its group.
         why: The reason for it.
+        place: Group and place in it, were nothing read as a stack.
     """
 
     role: Role
     asked: str
     metric: str
     why: str
+    place: tuple[int, int] = (0, 0)
 
 
 # What parameter_groups decided, for as long as the parameter lives: groups hold tensors alone, and
@@ -83,8 +88,13 @@ def roles(module: nn.Module, output: Output | None = None) -> dict[nn.Parameter,
             if p not in found:
                 name = f"{path}.{key}" if path else key
                 kind, why = _kind(layer, name, p, embeddings, outputs)
+                stack = None
+                if kind == "matrix" and is_depthwise(module, path, key):
+                    kind, why = "depthwise kernel", "a kernel for each channel"
+                elif kind == "matrix":
+                    stack = stack_of(module, path, key, p)
                 decays = kind not in ("vector", "table") and p not in without_decay
-                found[p] = Role(name, kind, why, decays)
+                found[p] = Role(name, kind, why, decays, stack)
     return found
 
 

@@ -12,6 +12,7 @@ from badm.metrics.diagonal import Diagonal
 from badm.metrics.euclidean import Euclidean
 from badm.metrics.kronecker import Kronecker
 from badm.metrics.kronecker_spectral import KroneckerSpectral
+from badm.metrics.matrices import Blocks
 from badm.metrics.protocol import (
     Metric,
     Operator,
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 _METRICS: dict[str, Metric] = {}
+_WITH_BLOCKS: dict[tuple[Metric, Blocks], Metric] = {}  # one object each: steps compare them
 
 
 def register(metric: Metric) -> None:
@@ -62,25 +64,32 @@ def names() -> tuple[str, ...]:
     return tuple(_METRICS)
 
 
-def find(name: object) -> Metric:
+def find(name: object, blocks: Blocks = ()) -> Metric:
     """Return the metric of that name; ``ValueError`` lists the registered ones.
+
+    With ``blocks``, the one that reads parameters as stacks of matrices.
 
     >>> find("diagonal").name
     'diagonal'
     """
     if not isinstance(name, str) or name not in _METRICS:
         raise ValueError(f"metric must be one of {', '.join(_METRICS)}, got {name!r}")
-    return _METRICS[name]
+    metric = _METRICS[name]
+    if not blocks:
+        return metric
+    if (metric, blocks) not in _WITH_BLOCKS:
+        _WITH_BLOCKS[metric, blocks] = metric.with_blocks(blocks)
+    return _WITH_BLOCKS[metric, blocks]
 
 
-def metric_for(name: str, p: Tensor) -> Metric:
+def metric_for(name: str, p: Tensor, blocks: Blocks = ()) -> Metric:
     """Return the metric of a parameter in a group: the group's, or its fallback.
 
     >>> import torch
     >>> metric_for("spectral", torch.ones(3, 2)).name, metric_for("spectral", torch.ones(3)).name
     ('spectral', 'diagonal')
     """
-    metric = find(name)
+    metric = find(name, blocks)
     return metric if metric.applies_to(p) else find(metric.fallback)
 
 

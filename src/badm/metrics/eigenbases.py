@@ -55,10 +55,27 @@ def new_state(index: int) -> State:
     """Return the initial state: only the number of steps until the next refresh.
 
     It depends on the ``index`` of the parameter, so that no single step refreshes all matrices.
-    Multiples of the golden ratio spread any regular pattern of layers evenly.
+    Multiples of the golden ratio spread any regular pattern of layers evenly. A tensor on the CPU:
+    to read it waits for no device, and a compiled step does not specialize on its value.
     """
     phase = int(REFRESH_EVERY * (index * 0.6180339887498949 % 1))
-    return {"refresh_in": 2 + phase}
+    return {"refresh_in": torch.tensor(2 + phase)}
+
+
+def place_by_weights(w: Tensor) -> int:
+    """Return a number to spread refreshes by that depends on the weights alone.
+
+    However an optimizer shares the parameters out, as ZeRO does among ranks, each keeps its place.
+    """
+    middle = float(w.detach().reshape(-1)[w.numel() // 2])
+    mantissa = math.frexp(middle)[0] if math.isfinite(middle) else 0.0
+    return w.shape[0] + int(abs(mantissa) * 2**24)
+
+
+def upgrade(state: State) -> None:
+    """Make the count of a state a tensor on the CPU; it was a number once."""
+    if "refresh_in" in state:
+        state["refresh_in"] = torch.as_tensor(state["refresh_in"], device="cpu")
 
 
 def grid(rows: int, cols: int) -> tuple[int, int]:
@@ -188,20 +205,27 @@ def update_bases(states: list[State], g: Tensor, beta2: float) -> None:
     # A CUDA graph replays the branches taken at capture, so all of them are taken.
     always = first or (g.is_cuda and torch.cuda.is_current_stream_capturing())
 
-    for state in states:
-        state["refresh_in"] -= 1
     _update_covariances(states, g, beta2)
-    refreshed = [state for state in states if always or state["refresh_in"] == 0]
+    is_due = _count_down(states)
+    refreshed = [state for state, due in zip(states, is_due, strict=True) if always or due]
     if refreshed:
         _refresh_bases(refreshed)
-    for state in states:
-        if state["refresh_in"] == 0:
-            state["refresh_in"] = REFRESH_EVERY
     if first:
         # The second moment of the first step belongs to the identity basis: compute it in the new
         # one. Otherwise an entry with a dual but no further gradient would take wrong steps.
         rotated = rotate(g, *bases(states)).square_().mul_(1 - beta2)
         copy_into([state["second_moment"] for state in states], rotated)
+
+
+def _count_down(states: list[State]) -> list[bool]:
+    """Count a step, and return for each matrix whether its bases are due."""
+    counts = [state["refresh_in"] for state in states]
+    torch._foreach_sub_(counts, 1)
+    is_due = [count == 0 for count in torch.stack(counts).tolist()]
+    for count, due in zip(counts, is_due, strict=True):
+        if due:
+            count.fill_(REFRESH_EVERY)
+    return is_due
 
 
 def _init_bases(state: State, g: Tensor) -> None:

@@ -6,6 +6,7 @@ Bases and covariances are in eigenbases.py; dual and second moment are kept in t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,16 @@ from badm.distributed import fsdp
 from badm.metrics import eigenbases
 from badm.metrics.arithmetic import decay, descend, dual_step, in_dtype_of
 from badm.metrics.diagonal import foreach_direction, second_moment_scale
-from badm.metrics.matrices import as_matrix, is_matrix, matrix_shape, stack, stacks, unstack
+from badm.metrics.matrices import (
+    Blocks,
+    as_stack,
+    from_stack,
+    is_matrix,
+    matrix_shape,
+    stack,
+    stacks,
+    unstack,
+)
 from badm.metrics.protocol import (
     Metric,
     Parameters,
@@ -40,6 +50,7 @@ class RotatedScale:
     left: Tensor | None
     right: Tensor | None
     scale: Tensor
+    blocks: Blocks
 
     def inverse(self, x: Tensor) -> Tensor:
         return self._scaled(x, 1 / self.scale)
@@ -48,16 +59,18 @@ class RotatedScale:
         return self._scaled(x, self.scale)
 
     def _scaled(self, x: Tensor, scale: Tensor) -> Tensor:
-        matrix = as_matrix(x)
-        rotated = eigenbases.rotate(eigenbases.to_blocks(matrix[None]), self.left, self.right)
+        matrices = as_stack(x, self.blocks)
+        rotated = eigenbases.rotate(eigenbases.to_blocks(matrices), self.left, self.right)
         scaled = eigenbases.rotate_back(scale * rotated, self.left, self.right)
-        return eigenbases.from_blocks(scaled, *matrix.shape).reshape(x.shape)
+        joined = eigenbases.from_blocks(scaled, *matrices.shape[1:])
+        return from_stack(joined, x.shape, self.blocks)
 
 
 class Kronecker(Metric):
     """The diagonal metric in an eigenbasis of the rows and of the columns of each matrix."""
 
     name = "kronecker"
+    reads_blocks = True
     suits_output_layer = False
     differentiable = False  # eigenvectors are found by iteration, without a derivative
     beta2 = 0.95
@@ -66,20 +79,28 @@ class Kronecker(Metric):
 
     def applies_to(self, p: Tensor) -> bool:
         """Return whether it is a matrix with a side short enough for a basis."""
-        return is_matrix(p) and eigenbases.gets_basis(min(matrix_shape(p)))
+        shape = matrix_shape(p, self.blocks) if p.ndim >= 2 else (1, 1)
+        return is_matrix(p, self.blocks) and eigenbases.gets_basis(min(shape))
 
     def buffer_shape(self, p: Tensor) -> tuple[int, ...]:
-        return eigenbases.block_shape(*matrix_shape(p))
+        count, rows, cols = eigenbases.block_shape(*matrix_shape(p, self.blocks))
+        return math.prod(self.blocks) * count, rows, cols
 
     def new_state(self, p: Tensor, index: int) -> State:
         moment = torch.zeros(self.buffer_shape(p), dtype=state_dtype(p), device=p.device)
         return {"step": new_scalar(p), "second_moment": moment, **eigenbases.new_state(index)}
 
+    def place_of(self, p: Tensor, index: int) -> int:
+        return index if p.is_meta else eigenbases.place_by_weights(fsdp.whole(p))
+
     def upgrade_state(self, state: State, p: Tensor) -> None:
         """Cut the dual of a state with larger blocks anew; its moments and bases start again."""
-        height, width = matrix_shape(p)
+        eigenbases.upgrade(state)
         if tuple(state["dual"].shape) == self.buffer_shape(p) or state["dual"].ndim != 3:
             return
+        if self.blocks:  # there were none when blocks were larger
+            return
+        height, width = matrix_shape(p)
         left, right = eigenbases.bases([state])
         whole = eigenbases.joined(eigenbases.rotate_back(state["dual"], left, right), height, width)
         if whole is not None:
@@ -88,24 +109,26 @@ class Kronecker(Metric):
 
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
         left, right = eigenbases.bases([state])
-        matrix = as_matrix(g)
-        blocks = eigenbases.to_blocks(eigenbases.scale_into_range(matrix[None]))
+        matrices = as_stack(g, self.blocks)
+        blocks = eigenbases.to_blocks(eigenbases.scale_into_range(matrices))
         rotated = eigenbases.rotate(blocks, left, right)
         u = dual_step(rotated, state["dual"], s.beta)
         x = eigenbases.rotate_back(u / second_moment_scale(rotated, state, s), left, right)
         eigenbases.update_bases([state], blocks, s.second_memory)
-        return eigenbases.from_blocks(x, *matrix.shape).reshape(g.shape)
+        joined = eigenbases.from_blocks(x, *matrices.shape[1:])
+        return from_stack(joined, g.shape, self.blocks)
 
     def operator(self, g: Tensor, u: Tensor, state: State, s: Settings) -> RotatedScale:
         left, right = (None if b is None else b.clone() for b in eigenbases.bases([state]))
-        blocks = eigenbases.to_blocks(eigenbases.scale_into_range(as_matrix(g)[None]))
+        matrices = as_stack(g, self.blocks)
+        blocks = eigenbases.to_blocks(eigenbases.scale_into_range(matrices))
         scale = second_moment_scale(eigenbases.rotate(blocks, left, right), state, s)
         eigenbases.update_bases([state], blocks, s.second_memory)
-        return RotatedScale(left, right, scale)
+        return RotatedScale(left, right, scale, self.blocks)
 
     def foreach(self, params: Parameters, s: Settings) -> None:
         for part, x in self.stacked_directions(params, s):
-            descend(part.w, unstack(x, part.w[0].shape), s.lr)
+            descend(part.w, unstack(x, part.w[0].shape, self.blocks), s.lr)
 
     def stacked_directions(
         self, params: Parameters, s: Settings
@@ -115,7 +138,7 @@ class Kronecker(Metric):
         for indices in stacks(params.w, kinds, _STACK_ELEMENTS):
             part = params.select(indices)
             left, right = eigenbases.bases(part.states)
-            g = eigenbases.scale_into_range(stack(part.g))
+            g = eigenbases.scale_into_range(stack(part.g, self.blocks))
             blocks = eigenbases.to_blocks(g)
             rotated = eigenbases.rotate(blocks, left, right)
             joint = _joint_state(part.states)

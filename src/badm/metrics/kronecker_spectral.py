@@ -7,13 +7,14 @@ are positive definite; their product is invertible but not symmetric (docs/theor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from badm.metrics.arithmetic import descend
 from badm.metrics.kronecker import Kronecker, RotatedScale
-from badm.metrics.matrices import as_matrix, unstack
+from badm.metrics.matrices import Blocks, as_stack, from_stack, unstack
 from badm.metrics.orthogonal import STEPS_WHITENED, orthogonalize
 from badm.metrics.protocol import Metric, Operator, Parameters, Settings, State, Step
 from badm.metrics.spectral import Polar, polar, scale
@@ -23,6 +24,8 @@ from badm.metrics.spectral import Polar, polar, scale
 _FADING_BELOW = 1e-2
 
 _KRONECKER = Kronecker()
+
+K = TypeVar("K", bound="KroneckerSpectral")
 
 
 @dataclass(frozen=True)
@@ -49,37 +52,56 @@ class KroneckerSpectral(Metric):
     beta2 = _KRONECKER.beta2
     state_keys = _KRONECKER.state_keys
     optional_state_keys = _KRONECKER.optional_state_keys
+    reads_blocks = True
+
+    kronecker = _KRONECKER
+
+    def with_blocks(self: K, blocks: Blocks) -> K:
+        metric = super().with_blocks(blocks)
+        metric.kronecker = _KRONECKER.with_blocks(blocks)
+        return metric
 
     def applies_to(self, p: Tensor) -> bool:
-        return _KRONECKER.applies_to(p)
+        return self.kronecker.applies_to(p)
 
     def buffer_shape(self, p: Tensor) -> tuple[int, ...]:
-        return _KRONECKER.buffer_shape(p)
+        return self.kronecker.buffer_shape(p)
 
     def new_state(self, p: Tensor, index: int) -> State:
-        return _KRONECKER.new_state(p, index)
+        return self.kronecker.new_state(p, index)
+
+    def place_of(self, p: Tensor, index: int) -> int:
+        return self.kronecker.place_of(p, index)
 
     def upgrade_state(self, state: State, p: Tensor) -> None:
-        _KRONECKER.upgrade_state(state, p)
+        self.kronecker.upgrade_state(state, p)
 
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
-        x = _KRONECKER.direction(g, state, s)
-        return length(x) * orthogonalize(as_matrix(x), STEPS_WHITENED).reshape(x.shape)
+        x = as_stack(self.kronecker.direction(g, state, s), self.blocks)
+        return from_stack(_orthogonal_steps(x), g.shape, self.blocks)
 
     def operator(self, g: Tensor, u: Tensor, state: State, s: Settings) -> Operator:
-        scaled = _KRONECKER.operator(g, u, state, s)
+        scaled = self.kronecker.operator(g, u, state, s)
         x = scaled.inverse(u)
-        c = torch.where(length(x) > 0, length(x), 1.0)  # for u = 0 any Q will do
-        return Composition(scaled, polar(x, c, STEPS_WHITENED))
+        c = lengths(as_stack(x, self.blocks))
+        c = torch.where(c > 0, c, 1.0)  # for u = 0 any Q will do
+        return Composition(scaled, polar(x, c, STEPS_WHITENED, self.blocks))
 
     def foreach(self, params: Parameters, s: Settings) -> None:
-        for part, x in _KRONECKER.stacked_directions(params, s):
-            lengths = torch.stack([length(one) for one in x.unbind()])
-            x = orthogonalize(x, STEPS_WHITENED).mul_(lengths[:, None, None])
-            descend(part.w, unstack(x, part.w[0].shape), s.lr)
+        for part, x in self.kronecker.stacked_directions(params, s):
+            descend(part.w, unstack(_orthogonal_steps(x), part.w[0].shape, self.blocks), s.lr)
 
     def sharded(self, params: Parameters, s: Settings, step: Step) -> None:
-        _KRONECKER.sharded(params, s, step)
+        self.kronecker.sharded(params, s, step)
+
+
+def _orthogonal_steps(x: Tensor) -> Tensor:
+    return orthogonalize(x, STEPS_WHITENED).mul_(lengths(x)[:, None, None])
+
+
+def lengths(x: Tensor) -> Tensor:
+    """Return ``c`` of each matrix of a stack of kronecker directions."""
+    return torch.stack([length(one) for one in x.unbind()])
 
 
 def length(x: Tensor) -> Tensor:

@@ -84,15 +84,16 @@ def orthogonalize(x: Tensor, steps: Steps = STEPS) -> Tensor:
 def polar_factor(x: Tensor, steps: Steps = STEPS) -> Tensor:
     """Return the symmetric positive definite ``P`` with ``orthogonalize(x) = Px``, for rows ≤ cols.
 
-    ``P`` is a polynomial in ``xxᵀ``: this is what makes the spectral step a step in a metric.
+    ``P`` is a polynomial in ``xxᵀ``: this is what makes the spectral step a step in a metric. Takes
+    one matrix or a stack of them.
     """
-    work, gram = _normalized(x[None], x.dtype)
+    work, gram = _normalized(x.reshape(-1, *x.shape[-2:]), x.dtype)
     # Ratio of largest elements: their squares cannot overflow. For x = 0 any P will do, and below
     # the smallest normal number there is only rounding error.
-    largest = x.abs().amax()
+    largest = largest_entry(x).reshape(-1, 1, 1)
     is_zero = largest < torch.finfo(x.dtype).tiny
-    scale = torch.where(is_zero, torch.ones_like(largest), work.abs().amax() / largest)
-    return _factor(gram, steps)[0] * scale
+    scale = torch.where(is_zero, torch.ones_like(largest), largest_entry(work) / largest)
+    return (_factor(gram, steps) * scale).reshape(*x.shape[:-2], *gram.shape[-2:])
 
 
 def _at_smaller_values(steps: Steps, factor: float) -> Steps:

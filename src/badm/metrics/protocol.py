@@ -7,15 +7,17 @@ definite operator. The optimizer needs ``Q⁻¹u`` alone; Algorithm 1 of the pap
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from badm.distributed import fsdp
+from badm.metrics.matrices import Blocks
 
 State = dict[str, Any]
 
@@ -35,6 +37,7 @@ class Settings:
     eps: float
     weight_decay: float
     maximize: bool
+    blocks: Blocks = ()  # into how many blocks each axis is cut; (): one matrix
 
     def for_metric(self, metric: Metric) -> Settings:
         """Return the settings with the metric's own ``beta2`` where the group gives none.
@@ -83,6 +86,7 @@ class Parameters:
 
 
 Step = Callable[[Parameters, Settings], None]
+M = TypeVar("M", bound="Metric")
 
 
 class Operator(Protocol):
@@ -116,6 +120,8 @@ class Metric(ABC):
         differentiable: Whether autograd can differentiate through a step.
         beta2: Memory of the second moment in groups that give none.
         symmetric: Whether ``Q`` is symmetric, as the theory of ADMM wants a metric to be.
+        reads_blocks: Whether it can read a parameter as a stack of matrices.
+        blocks: Into how many blocks the axes of a parameter are cut; ``()`` reads one matrix.
         state_keys: Keys of a state after its first step.
         optional_state_keys: Keys that a state may have besides.
 
@@ -140,6 +146,8 @@ class Metric(ABC):
     differentiable: bool = True
     beta2: float = 0.999
     symmetric: bool = True
+    reads_blocks: bool = False
+    blocks: Blocks = ()
     state_keys: frozenset[str] = frozenset({"dual"})
     optional_state_keys: frozenset[str] = frozenset()
 
@@ -152,13 +160,39 @@ class Metric(ABC):
         """Whether no parameter need be asked."""
         return type(self).applies_to is Metric.applies_to
 
+    def with_blocks(self: M, blocks: Blocks) -> M:
+        """Return the metric that reads parameters as so many blocks.
+
+        To a metric that applies to vectors too, matrices make no difference.
+        """
+        if not self.reads_blocks and not self.applies_to_all:
+            raise ValueError(
+                f"metric {self.name!r} reads each parameter as one matrix, got blocks={blocks}"
+            )
+        if not self.reads_blocks:
+            return self
+        metric = copy.copy(self)
+        metric.blocks = blocks
+        return metric
+
     def buffer_shape(self, p: Tensor) -> tuple[int, ...]:
         """Return the shape of a parameter's dual and second moment."""
         return tuple(p.shape)
 
     def new_state(self, p: Tensor, index: int) -> State:
-        """Create the state beside the dual of a parameter, the ``index``-th of its group."""
+        """Create the state beside the dual of a parameter, the ``index``-th of its group.
+
+        The index is that of :func:`badm.parameter_groups` if it made the groups, else
+        :meth:`place_of`.
+        """
         return {}
+
+    def place_of(self, p: Tensor, index: int) -> int:
+        """Return the ``index`` for :meth:`new_state` of a parameter in groups made by hand.
+
+        By default its index there, which changes where optimizers share out the parameters.
+        """
+        return index
 
     def limit(self, g: Tensor) -> Tensor:
         """Return the gradient as the metric uses it: limited, if its square could overflow."""

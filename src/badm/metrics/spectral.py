@@ -11,10 +11,11 @@ from torch import Tensor
 from badm.distributed import fsdp
 from badm.metrics.arithmetic import decay, descend, dual_step, foreach_dual_step, in_dtype_of
 from badm.metrics.matrices import (
-    as_matrix,
+    Blocks,
+    as_stack,
+    from_stack,
     is_matrix,
     largest_entry,
-    matrix_shape,
     stack,
     stacks,
     unstack,
@@ -41,62 +42,82 @@ _STACK_ELEMENTS = 1 << 20
 
 @dataclass(frozen=True)
 class Polar:
-    """``Q⁻¹x = c·Px`` with the ``P`` that makes ``Pu`` orthogonal; ``xP`` if ``x`` is tall."""
+    """``Q⁻¹x = c·Px`` with the ``P`` that makes ``Pu`` orthogonal; ``xP`` if ``x`` is tall.
+
+    One ``P`` for each matrix that a parameter is read as.
+    """
 
     factor: Tensor
     tall: bool
+    blocks: Blocks
 
     def inverse(self, x: Tensor) -> Tensor:
-        matrix = as_matrix(x)
-        product = matrix @ self.factor if self.tall else self.factor @ matrix
-        return product.reshape(x.shape)
+        matrices = as_stack(x, self.blocks)
+        product = matrices @ self.factor if self.tall else self.factor @ matrices
+        return from_stack(product, x.shape, self.blocks)
 
     def forward(self, x: Tensor) -> Tensor:
-        solution: Tensor = torch.linalg.solve(self.factor, as_matrix(x), left=not self.tall)
-        return solution.reshape(x.shape)
+        matrices = as_stack(x, self.blocks)
+        solution = torch.linalg.solve(self.factor, matrices, left=not self.tall)
+        return from_stack(solution, x.shape, self.blocks)
 
 
-def polar(u: Tensor, length: Tensor, steps: Steps = STEPS) -> Polar:
-    """Return the ``Q`` whose ``Q⁻¹u`` is orthogonal, times ``length``."""
-    matrix = as_matrix(u)
-    tall = matrix.shape[0] > matrix.shape[1]
-    return Polar(length * polar_factor(matrix.mT if tall else matrix, steps), tall)
+def polar(u: Tensor, lengths: Tensor, steps: Steps, blocks: Blocks) -> Polar:
+    """Return the ``Q`` whose ``Q⁻¹u`` is orthogonal, times the length of each matrix."""
+    matrices = as_stack(u, blocks)
+    tall = matrices.shape[1] > matrices.shape[2]
+    factor = polar_factor(matrices.mT if tall else matrices, steps)
+    return Polar(lengths[:, None, None] * factor, tall, blocks)
 
 
 class Spectral(Metric):
     """Orthogonal steps: all singular values of the direction become 1."""
 
     name = "spectral"
+    reads_blocks = True
     state_keys = frozenset({"dual", "peak"})
 
     def applies_to(self, p: Tensor) -> bool:
-        return is_matrix(p)
+        return is_matrix(p, self.blocks)
 
     def new_state(self, p: Tensor, index: int) -> State:
-        return {"peak": new_scalar(p)}
+        peak = new_scalar(p)
+        return {"peak": peak.new_zeros(math.prod(self.blocks)) if self.blocks else peak}
 
     def upgrade_state(self, state: State, p: Tensor) -> None:
         if set(state) == {"dual"}:
             state.update(self.new_state(p, 0))
 
+    def state_mismatch(self, p: Tensor, state: State) -> str | None:
+        peaks = math.prod(self.blocks)
+        if "peak" in state and state["peak"].numel() != peaks:
+            return f"is read as {peaks} matrices, and its state has {state['peak'].numel()} peaks"
+        return super().state_mismatch(p, state)
+
     def direction(self, g: Tensor, state: State, s: Settings) -> Tensor:
         u = dual_step(g, state["dual"], s.beta)
-        part = step_fraction(u.detach().abs().amax(), state["peak"], s.beta)
-        return scale(u) * part * orthogonalize(as_matrix(u)).reshape(u.shape)
+        x = as_stack(u, self.blocks)
+        step = self._lengths(x, state["peak"], s)[:, None, None] * orthogonalize(x)
+        return from_stack(step, u.shape, self.blocks)
 
     def operator(self, g: Tensor, u: Tensor, state: State, s: Settings) -> Operator:
-        part = step_fraction(u.abs().amax(), state["peak"], s.beta)
-        part = torch.where(part > 0, part, 1.0)  # for u = 0 any Q will do
-        return polar(u, scale(u) * part)
+        lengths = self._lengths(as_stack(u, self.blocks), state["peak"], s)
+        lengths = torch.where(lengths > 0, lengths, 1.0)  # for u = 0 any Q will do
+        return polar(u, lengths, STEPS, self.blocks)
+
+    def _lengths(self, x: Tensor, peak: Tensor, s: Settings) -> Tensor:
+        """Return how long the step of each matrix is, and update their peaks."""
+        largest = largest_entry(x.detach()).flatten()
+        return scale(x) * step_fraction(largest, peak.view(-1), s.beta)
 
     def foreach(self, params: Parameters, s: Settings) -> None:
         for indices in stacks(params.w, [None] * len(params), _STACK_ELEMENTS):
             part = params.select(indices)
-            u = stack(foreach_dual_step(part.g, part.buffers("dual"), s.beta))
+            u = stack(foreach_dual_step(part.g, part.buffers("dual"), s.beta), self.blocks)
             largest = largest_entry(u).flatten()
-            length = scale(part.w[0]) * _step_fractions(largest, part.buffers("peak"), s.beta)
+            length = scale(u) * _step_fractions(largest, part.buffers("peak"), s.beta)
             x = orthogonalize(u).mul_(length[:, None, None])
-            descend(part.w, unstack(x, part.w[0].shape), s.lr)
+            descend(part.w, unstack(x, part.w[0].shape, self.blocks), s.lr)
 
     def sharded(self, params: Parameters, s: Settings, step: Step) -> None:
         """Share out the matrices: each rank orthogonalizes some of them for all ranks."""
@@ -106,20 +127,28 @@ class Spectral(Metric):
         u = foreach_dual_step(in_dtype_of(duals, g), duals, s.beta)
         decay(own.w, s)
         x: dict[int, Tensor] = {}
-        for indices, directions, largest in fsdp.map_matrices(u, params.w, _orthogonalized):
-            parts = _step_fractions(largest, own.select(indices).buffers("peak"), s.beta)
-            for i, direction, part in zip(indices, directions, parts.unbind(), strict=True):
-                x[i] = direction.mul_(scale(params.w[i]) * part)
+
+        def whole_step(i: int, whole: Tensor) -> tuple[Tensor, Tensor]:
+            matrices = as_stack(whole, self.blocks)
+            peak = own.states[i]["peak"].clone()  # every rank updates its own below
+            step = orthogonalize(matrices).mul_(self._lengths(matrices, peak, s)[:, None, None])
+            return from_stack(step, whole.shape, self.blocks), largest_entry(matrices).flatten()
+
+        of_each = math.prod(self.blocks)
+        for indices, steps, largest in fsdp.map_matrices(u, params.w, whole_step, of_each):
+            _step_fractions(largest.flatten(), own.select(indices).buffers("peak"), s.beta)
+            x.update(zip(indices, steps, strict=True))
         descend(own.w, in_dtype_of(own.w, [x[i] for i in range(len(u))]), s.lr)
 
 
-def scale(p: Tensor) -> float:
+def scale(x: Tensor) -> float:
     """Return ``c = 0.4·√max(rows, cols)``: the entries of a step have a root mean square of 0.4.
 
     Adam's are near 1 in its first steps and near 0.2 once noise prevails. In between, the learning
-    rates that are best for Adam are best here too, on average over tasks.
+    rates that are best for Adam are best here too, on average over tasks. Takes one matrix or a
+    stack of them.
     """
-    return 0.4 * math.sqrt(max(matrix_shape(p)))
+    return 0.4 * math.sqrt(max(x.shape[-2:]))
 
 
 def step_fraction(largest: Tensor, peak: Tensor, beta: float) -> Tensor:
@@ -140,11 +169,10 @@ def step_fraction(largest: Tensor, peak: Tensor, beta: float) -> Tensor:
 
 
 def _step_fractions(largest: Tensor, peaks: list[Tensor], beta: float) -> Tensor:
-    peak = torch.stack(peaks)
+    peak = torch.cat([one.view(-1) for one in peaks])
     part = step_fraction(largest, peak, beta)
-    torch._foreach_copy_(peaks, list(peak.unbind()))
+    updated = torch.split(peak, [one.numel() for one in peaks])
+    torch._foreach_copy_(
+        peaks, [new.view(one.shape) for one, new in zip(peaks, updated, strict=True)]
+    )
     return part
-
-
-def _orthogonalized(x: Tensor) -> Tensor:
-    return orthogonalize(as_matrix(x)).reshape(x.shape)

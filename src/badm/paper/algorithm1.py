@@ -13,6 +13,7 @@ from torch import Tensor
 from badm import metrics
 from badm.metrics import Operator, Settings
 from badm.metrics.euclidean import Identity
+from badm.metrics.matrices import Blocks
 
 __all__ = ["Algorithm1", "Gradients"]
 
@@ -41,6 +42,7 @@ class Algorithm1:
         metric: Name of the metric; the default is the paper's.
         beta2: Memory of the second moment, in [0, 1), as in :class:`badm.BADM`.
         eps: Added to the root of the second moment, as in :class:`badm.BADM`.
+        blocks: Into how many blocks the axes of each parameter are cut; ``()``: one matrix each.
 
     >>> w = torch.tensor([1.0, -2.0])
     >>> algorithm = Algorithm1([w], sub_batches=2, rho=1.0, sigma=4.0)
@@ -61,6 +63,7 @@ class Algorithm1:
         *,
         beta2: float | None = None,
         eps: float = 1e-8,
+        blocks: Blocks = (),
     ) -> None:
         self.params = list(params)
         if not self.params:
@@ -80,10 +83,12 @@ class Algorithm1:
         self.alpha = _weights(alpha, sub_batches)
         self.locals = [[w.detach().clone() for w in self.params] for _ in range(sub_batches)]
         self.duals = [[torch.zeros_like(w) for w in self.params] for _ in range(sub_batches)]
-        self._settings = Settings(1 / sigma, rho / (rho + sigma), metric, beta2, eps, 0.0, False)
-        self._metrics = [metrics.metric_for(metric, w) for w in self.params]
+        self._settings = Settings(
+            1 / sigma, rho / (rho + sigma), metric, beta2, eps, 0.0, False, blocks
+        )
+        self._metrics = [metrics.metric_for(metric, w, blocks) for w in self.params]
         self._states = [
-            metric_.new_state(w, index)
+            metric_.new_state(w, metric_.place_of(w, index))
             for index, (metric_, w) in enumerate(zip(self._metrics, self.params, strict=True))
         ]
         self._operators: list[Operator] = [Identity()] * len(self.params)
