@@ -187,7 +187,7 @@ def test_markdown_has_a_table_for_each_task_and_the_best_in_bold() -> None:
     lines = [line for line in first.splitlines() if line.startswith("|")]
     assert lines[2].split(" | ")[1].startswith("**")
     assert len({line.count("|") for line in lines}) == 1
-    assert "| never | never |" in first
+    assert first.count("| never |") > 4
     assert "*diverged in 1 of 3 seeds: seed 1: the loss left the numbers at step 240*" in first
     assert lines[-1].startswith("| dladmm | *cannot train this task: it trains dense layers")
     assert comparison().summary[0] in text
