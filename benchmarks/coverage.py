@@ -1,6 +1,6 @@
 """How often the intervals of a comparison hold, and how often its tests find what is not there.
 
-    python benchmarks/coverage.py            # results/coverage.json and .md, three minutes
+    python benchmarks/coverage.py            # results/coverage.json and .md, two minutes
 
 Seeds are drawn from distributions whose mean or median is known, and given to the functions that
 ``badm compare`` calls. Promised are shapes that scores and times have: nearly normal, skewed, with
@@ -41,7 +41,7 @@ from badm.bench.records.comparisons import Interval
 from badm.bench.records.speeds import PARTS, Bounded, TaskSpeed
 
 SEEDS = (3, 5, 10)
-DRAWS = 10_000
+DRAWS = 4_000
 TRUTH_DRAWS = 1_000_000
 READINGS = 5  # steps between two of them
 BUDGET = 80  # steps, after which a target is missed

@@ -123,7 +123,7 @@ def test_a_setting_at_the_edge_of_its_range_is_flagged() -> None:
 
 
 def test_columns_nobody_fills_are_left_out_and_the_paper_stands_first_in_its_protocol() -> None:
-    keys = "test difference step_time memory lr trials"
+    keys = "test difference rival step_time memory lr trials"
     assert " ".join(c.key for c in made(MLM).columns) == keys
     assert made(DIGITS).columns[-1].key == "paper"
     assert made(DIGITS, protocol="paper").columns[0].key == "paper"

@@ -17,7 +17,7 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from badm.bench.analysis.intervals import mean_interval, ratio_interval, rounding_variance
 from badm.bench.records.comparisons import PairedTest
@@ -221,7 +221,7 @@ def paired_p(differences: Floats, *, rounding: float = 0.0, least: float = 0.0) 
     scaled = differences / largest  # squares of tiny numbers would be zero
     variance = max(float(np.var(scaled, ddof=1)), (math.sqrt(least) / largest) ** 2)
     t = abs(float(np.mean(scaled))) / math.sqrt(variance / count)
-    return 2 * float(stats.t.sf(t, count - 1))
+    return 2 * float(special.stdtr(count - 1, -t))
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,21 +138,27 @@ def rounding_variance(times: Sequence[float] | Floats, resolution: float) -> flo
 
 def _order_statistics(ordered: Floats, level: float) -> tuple[float, float]:
     """Ends that a median is between at the level: order statistics, interpolated."""
+    place, share = _place_and_share(len(ordered), level)
     count = len(ordered)
+    return (
+        _between(ordered[place - 1], ordered[place], share),
+        _between(ordered[count - place], ordered[count - place - 1], share),
+    )
+
+
+@cache
+def _place_and_share(count: int, level: float) -> tuple[int, float]:
+    """Which order statistic, and what share of the way to the next one further in."""
 
     def reached(place: int) -> float:
         """How often the median is between the values of that place from below and from above."""
         return 1 - 2 * float(stats.binom.cdf(place - 1, count, 0.5))
 
     place = max([1, *(k for k in range(1, (count + 1) // 2) if reached(k) >= level)])
-    share = 0.0
-    if place < (count + 1) // 2 and reached(place) > level:
-        between = (reached(place) - level) / (reached(place) - reached(place + 1))
-        share = (count - place) * between / (place + (count - 2 * place) * between)
-    return (
-        _between(ordered[place - 1], ordered[place], share),
-        _between(ordered[count - place], ordered[count - place - 1], share),
-    )
+    if place == (count + 1) // 2 or reached(place) <= level:
+        return place, 0.0
+    between = (reached(place) - level) / (reached(place) - reached(place + 1))
+    return place, (count - place) * between / (place + (count - 2 * place) * between)
 
 
 def _between(outer: float, inner: float, share: float) -> float:
@@ -208,7 +215,8 @@ def _t_half(values: Floats, level: float, least: float = 0.0) -> float:
     return _t(len(values) - 1, level) * math.sqrt(variance / len(values))
 
 
-def _t(degrees: float, level: float) -> float:
+@cache
+def _t(degrees: int, level: float) -> float:
     return float(stats.t.ppf((1 + level) / 2, degrees))
 
 

@@ -449,13 +449,13 @@ def _rank(cell: Cell, first: End) -> float:
 def _says_something(column: Column, lines: list[Line]) -> bool:
     """Whether a column has texts, and others than those of a column that it would repeat."""
     own = [line.cells[column.key].text for line in lines]
-    if column.key == "steps_difference" and not {"", "reference"}.issuperset(own):
-        return True
-    if column.key == "gradients" and own == [line.cells["steps"].text for line in lines]:
-        return False
-    if column.key in ("rival", "steps_rival") and len(lines) < 3:
-        return False
-    return column.key != "steps_difference" and any(own)
+    if column.key == "gradients":
+        return any(own) and own != [line.cells["steps"].text for line in lines]
+    if column.key == "steps_difference":
+        return not {"", "reference"}.issuperset(own)
+    if column.key in ("rival", "steps_rival"):  # of two methods one is the reference
+        return any(own) and len(lines) > 2
+    return any(own)
 
 
 def mark_best(columns: list[Column], lines: list[Line]) -> list[Line]:
