@@ -115,6 +115,15 @@ def compare(
             metavar="METHOD",
         ),
     ] = DEFAULT["baseline"],
+    others: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            help="Results to show in the same table without running them again: a file that "
+            "`-o FILE.json` wrote, or a folder of runs; may be repeated.",
+            metavar="FILE",
+        ),
+    ] = None,
     runs: options.Runs = DEFAULT["runs"],
     jobs: options.Jobs = DEFAULT["jobs"],
     threads: options.Threads = DEFAULT["threads"],
@@ -149,6 +158,7 @@ def compare(
     - `badm compare my_task.py -m 'badm*,adam' --target 0.9 --objective steps`
     - `badm compare suite --protocol speed -m adamw,badm,badm-untouched,muon`
     - `badm compare digits my_task.py -o report.html -o table.md -o figures`
+    - `badm compare digits -m lion --with results/digits.json`
     - `badm compare my_task.py --study postgresql://host/name`, on several machines
     """
     shown = not (as_json or quiet)
@@ -175,6 +185,7 @@ def compare(
                     steps=steps,
                     reference=reference,
                     baseline=baseline,
+                    others=others or [],
                     runs=runs,
                     jobs=jobs,
                     threads=threads,

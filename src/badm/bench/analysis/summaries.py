@@ -12,22 +12,12 @@ from itertools import pairwise
 from typing import Any
 
 from badm.bench import formatting
-from badm.bench.analysis.differences import (
-    paired_tests,
-    rival_tests,
-    step_rival_tests,
-    step_tests,
-)
 from badm.bench.analysis.intervals import mean_interval, median_interval, score_interval
+from badm.bench.analysis.row_tests import profile_over_tasks, with_tests
 from badm.bench.analysis.sentences import summary
 from badm.bench.analysis.speed import measure_speed, shown_part
 from badm.bench.analysis.speed_sentences import speed_summary
-from badm.bench.analysis.statistics import (
-    performance_profile,
-    ranked,
-    sensitivity,
-    time_to_target,
-)
+from badm.bench.analysis.statistics import sensitivity, time_to_target
 from badm.bench.errors import StoreError
 from badm.bench.records import artifact_files
 from badm.bench.records.comparisons import (
@@ -87,7 +77,18 @@ def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
     notes += [note for one in finals for note in _warnings(one)]
     infos = [_with_target(_with_data(task, finals), speed) for task in record.tasks]
     samples = {info.name: info.test_samples for info in infos}
-    rows = _with_tests([_row(one, samples[one.info.name]) for one in finals], finals, record)
+    resolutions = {
+        info.name: _resolution(
+            [run for one in finals if one.info is info for run in one.runs.values()], "step"
+        )
+        for info in record.tasks
+    }
+    rows = with_tests(
+        [_row(one, samples[one.info.name]) for one in finals],
+        infos,
+        record.plan.reference,
+        resolutions,
+    )
     runs = [run for one in finals for run in one.runs.values() if run.config.seed in _seeds(record)]
     environments = [run.environment for run in runs]
     notes += [
@@ -95,7 +96,6 @@ def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
         for fact, alike in ALIKE.items()
         if any(one.get(fact) != environments[0].get(fact) for one in environments)
     ]
-    times = {method.name: _steps_by_task(method.name, rows, infos) for method in record.methods}
     reference = record.plan.reference
     return Comparison(
         title=_title([task.name for task in record.tasks]),
@@ -114,7 +114,9 @@ def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
         curves=[_curve(run) for run in runs],
         tried=[trial for one in finals for trial in one.entry.tried],
         # For one task it shows no more than the steps to its target.
-        profile=performance_profile(times) if len(infos) > 1 and speed is None else None,
+        profile=profile_over_tasks(record.methods, rows, infos)
+        if len(infos) > 1 and speed is None
+        else None,
         artifacts=_artifacts(runs, notes),
         environment=environments[0] if environments else {},
         notes=notes,
@@ -296,37 +298,6 @@ def _last_loss(run: Run) -> float | None:
     return None
 
 
-def _with_tests(
-    rows: Sequence[ResultRow], finals: Sequence[_FinalRuns], record: ComparisonRecord
-) -> list[ResultRow]:
-    """The rows with tests of each against the reference and the best of the others, by task."""
-    tested = []
-    reference = record.plan.reference
-    for task in record.tasks:
-        of_task = [row for row in rows if row.task == task.name]
-        runs = [run for one in finals if one.info.name == task.name for run in one.runs.values()]
-        scores = {row.method: row.test.values for row in of_task if row.test is not None}
-        best = [row.method for row in ranked(of_task, score_from_info(task))]
-        times = {row.method: row.steps_to_target for row in of_task if row.steps_to_target}
-        steps = {method: time.values for method, time in times.items()}
-        fastest = sorted(times, key=lambda method: (times[method].value, method))
-        resolution = _resolution(runs, "step")
-        compared, rivals = paired_tests(scores, reference), rival_tests(scores, best)
-        steps_compared = step_tests(steps, reference, resolution)
-        steps_rivals = step_rival_tests(steps, fastest, resolution)
-        tested += [
-            replace(
-                row,
-                compared=compared.get(row.method),
-                rival=rivals.get(row.method),
-                steps_compared=steps_compared.get(row.method),
-                steps_rival=steps_rivals.get(row.method),
-            )
-            for row in of_task
-        ]
-    return tested
-
-
 def _test_score(
     one: _FinalRuns, results: Sequence[RunResult], samples: int | None
 ) -> tuple[Interval | None, ScoreNoise | None]:
@@ -352,17 +323,6 @@ def _resolution(runs: Sequence[Run], at: str) -> float:
         when = [getattr(point, at) for point in run.points if point.validation is not None]
         gaps += [later - earlier for earlier, later in pairwise(when)]
     return plain_statistics.median(gaps) if gaps else 0.0
-
-
-def _steps_by_task(
-    method: str, rows: Sequence[ResultRow], tasks: Sequence[TaskInfo]
-) -> dict[str, float]:
-    """Steps to the target on every task that has one; a run that has not ended misses it."""
-    times = {task.name: math.inf for task in tasks if task.target is not None}
-    for row in rows:
-        if row.method == method and row.steps_to_target is not None:
-            times[row.task] = row.steps_to_target.value
-    return times
 
 
 def _curve(run: Run) -> Curve:
