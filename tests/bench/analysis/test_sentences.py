@@ -201,7 +201,8 @@ def test_several_tasks_with_the_winner_as_the_reference():
     ]
     assert summary(tasks, rows, METHODS, "adam")[0] == (
         "On 2 tasks, adam has the best test score on 2, and no BADM method on any; against the "
-        "best of the others on each task (paired t, Holm), adam is significantly better on 1 and untested on 1."
+        "best of the others on each task (paired t, Holm), adam is significantly better on 1 and "
+        "untested on 1."
     )
 
 

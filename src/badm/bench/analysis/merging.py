@@ -217,6 +217,7 @@ def _restated(merged: Comparison) -> Comparison:
     )
     return replace(
         merged,
+        study={},  # no one call makes it
         rows=rows,
         summary=summary(merged.tasks, rows, merged.methods, merged.reference),
         profile=profile_over_tasks(merged.methods, rows, merged.tasks) if len(tasks) > 1 else None,

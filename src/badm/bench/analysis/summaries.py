@@ -34,6 +34,7 @@ from badm.bench.records.comparisons import (
 from badm.bench.records.plans import ComparisonRecord, MethodRecord
 from badm.bench.records.runs import NAN, Run, RunResult, RunStore
 from badm.bench.records.speeds import Speeds
+from badm.bench.records.studies import study_of
 
 # What may differ between the runs of a comparison without a difference in their keys.
 ALIKE = {
@@ -121,6 +122,7 @@ def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
         environment=environments[0] if environments else {},
         notes=notes,
         speed=speed,
+        study=study_of(record.plan),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -137,6 +138,7 @@ def compare(
     from badm.bench.engine.options import Machine
     from badm.bench.records.plans import Plan
     from badm.bench.records.runs import RunStore
+    from badm.bench.records.studies import WITH, study_of
     from badm.bench.report import load_comparisons
     from badm.bench.report.result import Report
 
@@ -175,7 +177,9 @@ def compare(
     def result() -> Report:
         if not earlier:
             return Report(runner.comparison())
-        return Report(merge({**earlier, "this comparison": runner.comparison()}, reference))
+        merged = merge({**earlier, "this comparison": runner.comparison()}, reference)
+        options = {**study_of(plan), WITH: list(earlier)}
+        return Report(replace(merged, study=options))
 
     try:
         with watching(progress, runner.methods_on_tasks) as watch:

@@ -207,6 +207,8 @@ class Comparison:
     notes: list[str]  # what was skipped, damaged or not measured
     schema: int = SCHEMA
     speed: Speeds | None = None  # of the speed protocol
+    # The options that make it, as a file for `badm compare` has them; empty in older files.
+    study: dict[str, Any] = field(default_factory=dict)
 
 
 def to_json(comparison: Comparison) -> str:
