@@ -62,7 +62,7 @@ class Studied:
 TASKS = (
     Studied("digits", 60, 5, 0.95, 50),
     Studied("node-cora-mlp", 60, 5, 0.6, 40),
-    Studied("node-cora-gnn", 60, 10, 0.3, 22),
+    Studied("node-cora-gnn", 40, 5, 0.28, 20),
 )
 
 

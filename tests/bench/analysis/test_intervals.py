@@ -48,6 +48,11 @@ def test_mean_interval_of_two_seeds_by_hand():
     assert (interval.value, interval.low, interval.high) == pytest.approx(expected, abs=1e-5)
 
 
+def test_the_interval_of_a_mean_of_fractions_ends_where_they_do():
+    interval = mean_interval([1.0, 0.9], fractions=True)
+    assert (interval.low, interval.high) == (pytest.approx(0.95 - 0.635, abs=1e-3), 1.0)
+
+
 def test_a_lower_level_gives_a_narrower_interval():
     values = [float(v) for v in range(12)]
     for interval in (mean_interval, median_interval):

@@ -82,6 +82,13 @@ def test_intervals_are_computed_anew_from_the_values_of_the_seeds(whole: Compari
     assert all(test.low < test.value < test.high for test in tested)
 
 
+def test_samples_that_an_older_file_lacks_come_from_the_newer(whole: Comparison) -> None:
+    newer = [replace(task, test_samples=400) for task in whole.tasks]
+    merged = merge({"old": only(whole, "adam"), "new": only(whole, "muon", tasks=newer)})
+    digits = [row for row in merged.rows if row.task == "digits"]
+    assert [row.noise.samples for row in digits if row.noise is not None] == [400, 400]
+
+
 def test_two_versions_of_a_method_stand_side_by_side(whole: Comparison) -> None:
     before = only(whole, "adam", "badm")
     after = with_code(before, "2", "9f" * 20, 0.001)

@@ -29,8 +29,12 @@ FEW = 5  # values; with fewer, order statistics alone cannot bound a median at t
 Floats = NDArray[np.float64]
 
 
-def mean_interval(values: Sequence[float], *, level: float = LEVEL) -> Interval:
+def mean_interval(
+    values: Sequence[float], *, level: float = LEVEL, fractions: bool = False
+) -> Interval:
     """The mean with Student's t interval; one value, or equal values, have no width.
+
+    That of ``fractions`` ends at 0 and 1.
 
     >>> mean_interval([0.5, 0.5])
     Interval(value=0.5, low=0.5, high=0.5, values=[0.5, 0.5])
@@ -39,7 +43,10 @@ def mean_interval(values: Sequence[float], *, level: float = LEVEL) -> Interval:
     if ordered[0] == ordered[-1]:
         return _interval(ordered[0], ordered[0], ordered[0], values)
     value, half = float(np.mean(ordered)), _t_half(ordered, level)
-    return _interval(value, value - half, value + half, values)
+    low, high = value - half, value + half
+    if fractions:
+        low, high = max(0.0, low), min(1.0, high)
+    return _interval(value, low, high, values)
 
 
 def score_interval(

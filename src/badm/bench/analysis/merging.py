@@ -138,7 +138,11 @@ def _joined(first: Comparison, name: str, other: Comparison) -> Comparison:
     for method in other.methods:
         methods.setdefault(names[method.name], replace(method, name=names[method.name]))
     tasks = {task.name: task for task in [*first.tasks, *other.tasks]}
-    tasks |= {task.name: task for task in first.tasks}
+    samples = {task.name: task.test_samples for task in other.tasks}  # older files lack them
+    tasks |= {
+        task.name: replace(task, test_samples=task.test_samples or samples.get(task.name))
+        for task in first.tasks
+    }
     came = list(dict.fromkeys(names[method] for _, method in added))
     notes = [f"From {name}: {', '.join(came)}."] if came else []
     if came and first.environment != other.environment:
@@ -168,7 +172,9 @@ def _joined(first: Comparison, name: str, other: Comparison) -> Comparison:
 
 def _commits(first: Comparison, other: Comparison) -> str:
     mine, theirs = (str(one.environment.get("commit") or "") for one in (first, other))
-    return f", at commit {theirs[:12]} and not {mine[:12]}" if mine != theirs and theirs else ""
+    if mine == theirs or not theirs:
+        return ""
+    return f", at commit {theirs[:12]}" + (f" and not {mine[:12]}" if mine else "")
 
 
 def _new_names(first: Comparison, other: Comparison) -> dict[str, str]:
@@ -231,10 +237,21 @@ def _with_intervals(row: ResultRow, task: TaskInfo, resolution: float) -> Result
         if task.test_samples and are_fractions:
             test, noise = score_interval(test.values, task.test_samples)
         else:
-            test = mean_interval(test.values)
+            test, noise = mean_interval(test.values, fractions=are_fractions), None
     if steps is not None:
         steps = median_interval(steps.values, resolution=resolution)
-    return replace(row, test=test, noise=noise, steps_to_target=steps)
+    seconds, gradients = (
+        None if one is None else median_interval(one.values)
+        for one in (row.seconds_to_target, row.gradients_to_target)
+    )
+    return replace(
+        row,
+        test=test,
+        noise=noise,
+        steps_to_target=steps,
+        seconds_to_target=seconds,
+        gradients_to_target=gradients,
+    )
 
 
 def _resolution(curves: Sequence[Curve], task: str) -> float:

@@ -312,10 +312,7 @@ def _test_score(
     are_fractions = one.info.percent and all(0 <= value <= 1 for value in values)
     if samples and are_fractions:
         return score_interval(values, samples)
-    interval = mean_interval(values)
-    if are_fractions:
-        interval = replace(interval, low=max(0.0, interval.low), high=min(1.0, interval.high))
-    return interval, None
+    return mean_interval(values, fractions=are_fractions), None
 
 
 def _resolution(runs: Sequence[Run], at: str) -> float:

@@ -178,7 +178,7 @@ def compare(
         if not earlier:
             return Report(runner.comparison())
         merged = merge({**earlier, "this comparison": runner.comparison()}, reference)
-        options = {**study_of(plan), WITH: list(earlier)}
+        options = {**study_of(replace(plan, reference=reference)), WITH: list(earlier)}
         return Report(replace(merged, study=options))
 
     try:
