@@ -32,7 +32,7 @@ from suite_runs import SCHEDULE, WARMUP, Outcome, gain_in_steps, resampled_inter
 from torch import Tensor, nn
 
 from badm.bench import formatting
-from badm.bench.analysis.statistics import holm, signed_rank_p
+from badm.bench.analysis.differences import holm, signed_rank_p
 from badm.bench.method import (
     Method,
     OptimizerTrainer,

@@ -34,7 +34,7 @@ from rich.progress import track
 from suite_runs import SCHEDULE, WARMUP, Outcome, gain_in_steps, resampled_interval, sign, train
 
 from badm.bench import formatting, methods, tasks
-from badm.bench.analysis.statistics import holm, signed_rank_p
+from badm.bench.analysis.differences import holm, signed_rank_p
 from badm.bench.compare.trial_settings import for_sum, searched_space, trial_settings
 from badm.bench.method import Setting, package_versions
 from badm.bench.records.plans import TUNING_SEED

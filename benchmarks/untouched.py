@@ -103,9 +103,8 @@ def content(measured: list[Measured], recorded: dict[str, Any]) -> dict[str, Any
     targets = {one["task"]: one for one in recorded["targets"]}
     base = baselines(recorded)
     rows = [speed(one, targets[one.task]) for one in measured]
-    scores = {one.task: tasks.find(one.task).task.score for one in measured}
     both = [base[row.task] for row in rows] + rows
-    (_, over) = over_tasks(both, scores, BASELINE, BASELINE)
+    (_, over) = over_tasks(both, BASELINE, BASELINE)
     by_task = []
     for one, row in zip(measured, rows, strict=True):
         half = {

@@ -40,7 +40,7 @@ def application() -> typer.Typer:
     """The commands as a typer application; needs the extra ``badm[bench]``.
 
     >>> [command.name for command in application().registered_commands]
-    ['compare', 'run', 'reproduce', 'tune', 'report', 'certify']
+    ['compare', 'run', 'reproduce', 'tune', 'report', 'merge', 'certify']
     """
     import typer
 
@@ -48,6 +48,7 @@ def application() -> typer.Typer:
     from badm.commands.certify import certify
     from badm.commands.compare import compare
     from badm.commands.help_pages import Command, Group
+    from badm.commands.merge import merge
     from badm.commands.report import report
     from badm.commands.reproduce import reproduce
     from badm.commands.run import run
@@ -62,7 +63,7 @@ def application() -> typer.Typer:
         pretty_exceptions_show_locals=False,
     )
     app.callback()(version.version)
-    for command in (compare, run, reproduce, tune, report, certify):
+    for command in (compare, run, reproduce, tune, report, merge, certify):
         app.command(command.__name__, cls=Command)(command)
     app.add_typer(list_names.app, name="list")
     app.add_typer(data.app, name="data")

@@ -21,9 +21,9 @@ from badm.bench.records.comparisons import (
     PairedTest,
     PerformanceProfile,
     ResultRow,
+    ScoreNoise,
     TaskInfo,
     Trial,
-    score_from_info,
 )
 from badm.bench.records.runs import NAN
 from badm.bench.records.speeds import PARTS, MeasuredPart, Speeds, SpeedTarget, TaskSpeed
@@ -173,9 +173,8 @@ def speed_comparison() -> Comparison:
         for task in base.tasks
         for name, family, steps, _ in METHODS[: len(base.methods)]
     ]
-    scores = {task.name: score_from_info(task) for task in base.tasks}
     targets = [SpeedTarget(task.name, task.steps, _SPEED_TARGET) for task in base.tasks]
-    speeds = Speeds("adam", "lr", targets, rows, over_tasks(rows, scores, "adam", base.reference))
+    speeds = Speeds("adam", "lr", targets, rows, over_tasks(rows, "adam", base.reference))
     return replace(base, speed=speeds)
 
 
@@ -309,17 +308,24 @@ class _Made:
             "validation": _interval(last),
             "train_loss": _interval([next(iter(c.losses.values()))[-1] for c in curves]),
         }
+        p = min(1.0, 0.0004 * 3 ** len(name))
         if name != "adam":
-            outcome["compared"] = PairedTest(
-                "adam",
-                round(outcome["test"].value - (0.95 if task.best == "high" else 0.1), 4),
-                min(1.0, 0.0004 * 3 ** len(name)),
-            )
+            difference = round(outcome["test"].value - (0.95 if task.best == "high" else 0.1), 4)
+            outcome["compared"] = PairedTest("adam", difference, p, test="paired t, Holm")
+        rival = "badm" if name != "badm" else "muon"
+        outcome["rival"] = PairedTest(rival, -0.002, p, test="paired t, Holm over all pairs")
+        if task.percent:
+            outcome["noise"] = ScoreNoise(0.004, 0.0151, 400)
         if task.target is not None:
             reached = [_reached(curve, task, task.target) for curve in curves]
             outcome["steps_to_target"] = _median([curve_steps for curve_steps, _ in reached])
             outcome["gradients_to_target"] = _median([curve_steps for curve_steps, _ in reached])
             outcome["seconds_to_target"] = _median([spent for _, spent in reached])
+            ratio = NAN if math.inf in outcome["steps_to_target"].values else 0.43
+            test = f"paired t on {'ranks' if math.isnan(ratio) else 'logarithms'}, Holm"
+            outcome["steps_rival"] = PairedTest(rival, ratio, p, test=f"{test} over all pairs")
+            if name != "adam":
+                outcome["steps_compared"] = PairedTest("adam", ratio, p, test=test)
         return outcome
 
     def _search(self, name: str, lr: float, quality: float) -> None:

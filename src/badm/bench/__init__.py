@@ -6,7 +6,7 @@ The public names are listed here; everything else under ``badm.bench`` is intern
 from badm.bench.compare import compare, run, tune
 from badm.bench.method import Choice, Method, Range
 from badm.bench.paper import Paper
-from badm.bench.report import report
+from badm.bench.report import merge, report
 from badm.bench.reproduce import reproduce
 from badm.bench.task import Player, Score, Splits, Task
 
@@ -20,6 +20,7 @@ __all__ = [
     "Splits",
     "Task",
     "compare",
+    "merge",
     "report",
     "reproduce",
     "run",

@@ -257,6 +257,14 @@ class Task(ABC):
         """Count the samples of a split; by default the length of its first tensor."""
         return len(_first_tensor(split))
 
+    def scored_samples(self, split: Any) -> int | None:
+        """Count the samples that the score is the mean of, each from 0 to 1; ``None`` if it is not.
+
+        Reports add the chance in the choice of these samples to the interval of the score. By
+        default it is all samples for a score in percent, and ``None`` for any other.
+        """
+        return self.samples(split) if self.score.percent else None
+
     def batch(self, split: Any, indices: Tensor) -> Any:
         """Collate the samples at ``indices`` for ``loss``; by default index every tensor."""
         return _index(split, indices)

@@ -1,8 +1,9 @@
 """``badm compare``: which method trains a task best."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 from badm import bench
@@ -11,6 +12,7 @@ from badm.bench.engine.schedules import MOST_WARMUP, SCHEDULES
 from badm.bench.engine.streams import stdout_to_stderr
 from badm.bench.records.plans import TUNING_SEED
 from badm.bench.records.runs import RunStore
+from badm.bench.records.studies import is_study, read_study
 from badm.bench.report.terminal import console
 from badm.commands import options
 from badm.commands.exit_codes import FAILED, exit_on_error, say
@@ -26,7 +28,8 @@ def compare(
     tasks: Annotated[
         list[str],
         typer.Argument(
-            help="Names (`badm list tasks`), files (`my_task.py`), or `suite`: every kind of task.",
+            help="Names (`badm list tasks`), files (`my_task.py`), or `suite`: every kind of task. "
+            "Or `study.toml`, which has all options, as it is written beside every result.",
             metavar="TASK",
         ),
     ],
@@ -115,6 +118,15 @@ def compare(
             metavar="METHOD",
         ),
     ] = DEFAULT["baseline"],
+    others: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            help="Results to show in the same table without running them again: a file that "
+            "`-o FILE.json` wrote, or a folder of runs; may be repeated.",
+            metavar="FILE",
+        ),
+    ] = None,
     runs: options.Runs = DEFAULT["runs"],
     jobs: options.Jobs = DEFAULT["jobs"],
     threads: options.Threads = DEFAULT["threads"],
@@ -149,10 +161,35 @@ def compare(
     - `badm compare my_task.py -m 'badm*,adam' --target 0.9 --objective steps`
     - `badm compare suite --protocol speed -m adamw,badm,badm-untouched,muon`
     - `badm compare digits my_task.py -o report.html -o table.md -o figures`
+    - `badm compare report.toml --seeds 5`
+    - `badm compare digits -m lion --with results/digits.json`
     - `badm compare my_task.py --study postgresql://host/name`, on several machines
     """
     shown = not (as_json or quiet)
-    begun = f"Comparing {methods.replace(',', ', ')} on {', '.join(tasks)}; runs are kept in {runs}"
+    chosen: dict[str, Any] = {
+        "tasks": tasks,
+        "methods": methods,
+        "protocol": protocol,
+        "trials": trials,
+        "seeds": seeds,
+        "scale": scale,
+        "schedule": schedule,
+        "warmup": warmup,
+        "search": search,
+        "objective": objective,
+        "target": target,
+        "steps": steps,
+        "reference": reference,
+        "baseline": baseline,
+        "others": others or [],
+        "threads": threads,
+        "device": device,
+    }
+    with exit_on_error():
+        chosen = _with_study(chosen)
+    names = chosen["methods"]
+    listed = names.replace(",", ", ") if isinstance(names, str) else ", ".join(names)
+    begun = f"Comparing {listed} on {', '.join(chosen['tasks'])}; runs are kept in {runs}"
     options.import_comparisons(begun, shown=shown)
     interrupted = False
     with exit_on_error():
@@ -161,27 +198,7 @@ def compare(
         try:
             with stdout_to_stderr():
                 result = bench.compare(
-                    tasks,
-                    methods,
-                    protocol=protocol,  # type: ignore[arg-type]  # checked by typer's callback
-                    trials=trials,
-                    seeds=seeds,
-                    scale=scale,  # type: ignore[arg-type]
-                    schedule=schedule,
-                    warmup=warmup,
-                    search=search,  # type: ignore[arg-type]
-                    objective=objective,  # type: ignore[arg-type]
-                    target=target,
-                    steps=steps,
-                    reference=reference,
-                    baseline=baseline,
-                    runs=runs,
-                    jobs=jobs,
-                    threads=threads,
-                    device=device,  # type: ignore[arg-type]
-                    study=study,
-                    progress=shown,
-                    say=say,
+                    **chosen, runs=runs, jobs=jobs, study=study, progress=shown, say=say
                 )
         except ComparisonInterrupted as interrupt:
             result, interrupted = interrupt.report, True
@@ -192,6 +209,23 @@ def compare(
     ends = {row.status for row in found.rows} | {trial.status for trial in found.tried}
     if ends & {"failed", "missing"}:
         raise typer.Exit(FAILED)
+
+
+def _with_study(chosen: dict[str, Any]) -> dict[str, Any]:
+    """The options of a file of a study, and over them those of the command line."""
+    sources = [source for source in chosen["tasks"] if is_study(source)]
+    if not sources:
+        return chosen
+    if len(chosen["tasks"]) > 1:
+        raise ValueError(f"{sources[0]} names its tasks itself: no other task may stand beside it")
+    context = click.get_current_context()
+    given = {
+        name: value
+        for name, value in chosen.items()
+        if name != "tasks"
+        and context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+    }
+    return {**chosen, **read_study(sources[0]), **given}
 
 
 def show(result: "Report", written: list[Path], *, as_json: bool, quiet: bool) -> None:

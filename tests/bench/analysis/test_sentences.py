@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from badm.bench.analysis.differences import (
+    paired_tests,
+    rival_tests,
+    step_rival_tests,
+    step_tests,
+)
+from badm.bench.analysis.intervals import mean_interval, median_interval
 from badm.bench.analysis.sentences import summary
-from badm.bench.analysis.statistics import mean_interval, median_interval, paired_tests
 from badm.bench.records.comparisons import MethodInfo, ResultRow, TaskInfo
 
 INF = math.inf
@@ -26,7 +32,10 @@ Seeds = Mapping[str, Sequence[float]]
 def table(
     scores: Seeds, times: Seeds, reference: str = "adam", task: str = "digits"
 ) -> list[ResultRow]:
-    tests = paired_tests(scores, reference)
+    order = sorted(scores, key=lambda method: -sum(scores[method]))
+    fastest = sorted(times, key=lambda method: (median_interval(times[method]).value, method))
+    tests, rivals = paired_tests(scores, reference), rival_tests(scores, order)
+    step, step_rivals = step_tests(times, reference), step_rival_tests(times, fastest)
     return [
         ResultRow(
             task,
@@ -35,6 +44,9 @@ def table(
             test=mean_interval(values),
             steps_to_target=median_interval(times[method]) if method in times else None,
             compared=tests.get(method),
+            rival=rivals.get(method),
+            steps_compared=step.get(method),
+            steps_rival=step_rivals.get(method),
         )
         for method, values in scores.items()
     ]
@@ -42,18 +54,21 @@ def table(
 
 def test_badm_that_wins_without_significance():
     # badm against adam has t = 29/9, nadam against adam t = 3, at one degree of freedom, where
-    # p = 1 - 2 atan(t) / π: 0.192 and 0.205. Corrected, both are min(2 · 0.192, 0.205).
+    # p = 1 - 2 atan(t) / π: 0.192 and 0.205. Corrected, both are 2 · 0.192. badm against nadam, the
+    # first against the next, has t = 3.5 and p = 0.177. t₁ is 12.706 in 95 % intervals.
     rows = table(
         {"badm": [0.975, 0.985], "adam": [0.965, 0.966], "nadam": [0.97, 0.976]},
         {"badm": [38, 42], "adam": [100, INF], "nadam": [90, 94]},
     )
     assert summary([DIGITS], rows, METHODS, "adam") == [
-        "On digits, badm has the highest test accuracy, 98.0 % (97.5–98.5), against 96.5 % "
-        "(96.5–96.6) for adam; the difference is not significant (p = 0.2, 2 seeds); nadam, the "
-        "best without BADM, has 97.3 % (97.0–97.6), and their intervals overlap.",
+        "On digits, badm has the highest test accuracy, 98.0 % (95 % interval 91.6–104.4), against "
+        "96.5 % (95.9–97.2) for adam; the difference is not significant (paired t, Holm: p = 0.38, "
+        "2 seeds); nadam, the best without BADM, has 97.3 % (93.5–101.1), and the difference is "
+        "not significant (paired t: p = 0.18, 2 seeds).",
         "It also needs the fewest steps to 95.0 % on the validation split, 40 (median of 2 seeds, "
-        "38–42); nadam, the fastest without BADM, needs 92 (2.3 times as many), and their "
-        "intervals do not overlap; missed by adam (1 of 2 seeds).",
+        "95 % interval 21.2–75.4); nadam, the fastest without BADM, needs 92 (2.3 times as many); "
+        "the difference is significant (paired t on logarithms: p = 0.022, 2 seeds), seed by seed "
+        "0.43 times the steps (95 % interval 0.30–0.62); missed by adam (1 of 2 seeds).",
     ]
 
 
@@ -63,8 +78,11 @@ def test_badm_that_loses_says_who_wins():
         {"badm": [50, 60], "adam": [60, 60], "nadam": [20, 22]},
     )
     scores, steps = summary([DIGITS], rows, METHODS, "adam")
-    assert scores.startswith("On digits, nadam has the highest test accuracy, 98.5 % (98.0–99.0)")
-    assert "badm, the best BADM method, has 95.1 % (95.0–95.2), and their intervals do" in scores
+    assert scores.startswith(
+        "On digits, nadam has the highest test accuracy, 98.5 % (95 % interval 92.1–"
+    )
+    assert "badm, the best BADM method, has 95.1 % (93.8–96.4), and the difference is not" in scores
+    assert "(paired t, Holm over all pairs: p = 0.22, 2 seeds)" in scores
     assert steps.startswith("It also needs the fewest steps")
     assert "badm, the fastest BADM method, needs 55 (2.6 times as many)" in steps
 
@@ -86,7 +104,7 @@ def test_a_significant_difference_is_called_so_whichever_row_has_the_test():
     scores = {"badm": [0.97, 0.971, 0.972], "adam": [0.9, 0.902, 0.901]}
     for reference in scores:
         sentence = summary([DIGITS], table(scores, {}, reference), METHODS, reference)[0]
-        assert "the difference is significant (p < 0.001, 3 seeds)" in sentence
+        assert "the difference is significant (paired t, Holm: p < 0.001, 3 seeds)" in sentence
 
 
 def test_a_score_that_should_be_low():
@@ -162,11 +180,13 @@ def test_several_tasks_count_wins_tests_and_misses():
         ResultRow("d", "sgd", "diverged"),
     ]
     assert summary(tasks, rows, METHODS, "adam") == [
-        "On 4 tasks, badm has the best test score on 3 and adam on 1; against adam, badm is "
-        "significantly better on 2, significantly worse on 1 and not significantly different on 1.",
+        "On 4 tasks, badm has the best test score on 3 and adam on 1; against adam (paired t, "
+        "Holm), badm is significantly better on 2, significantly worse on 1 and not significantly "
+        "different on 1.",
         "Of 3 with a target, badm reaches it in the fewest steps (median) on 3 and adam on 1 "
         "(ties count for each); badm takes 0.5 times the steps of the fastest method without "
-        "BADM on each (geometric mean of the 2 that both reach); missed by adam on 1.",
+        "BADM on each (geometric mean of the 2 that both reach, 95 % interval 0.000075–3,341); "
+        "missed by adam on 1.",
         "Not finished: sgd on 1 (diverged).",
     ]
 
@@ -181,7 +201,8 @@ def test_several_tasks_with_the_winner_as_the_reference():
     ]
     assert summary(tasks, rows, METHODS, "adam")[0] == (
         "On 2 tasks, adam has the best test score on 2, and no BADM method on any; against the "
-        "best of the others on each task, adam is significantly better on 1 and untested on 1."
+        "best of the others on each task (paired t, Holm), adam is significantly better on 1 and "
+        "untested on 1."
     )
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from badm.bench.analysis.differences import holm, signed_rank_p
 from badm.bench.analysis.speed import reaches
 from badm.bench.analysis.speed_over_tasks import over_tasks
-from badm.bench.analysis.statistics import holm, signed_rank_p
 from badm.bench.records.speeds import MeasuredPart, MethodSpeed, TaskSpeed
 from badm.bench.task import Score
 
@@ -34,8 +34,7 @@ def row(task: str, method: str, parts: dict[float, Sequence[float]]) -> TaskSpee
 
 
 def over(rows: list[TaskSpeed]) -> dict[str, MethodSpeed]:
-    scores = {one.task: ACCURACY for one in rows}
-    return {one.method: one for one in over_tasks(rows, scores, "base", "base")}
+    return {one.method: one for one in over_tasks(rows, "base", "base")}
 
 
 def base(task: str) -> TaskSpeed:
@@ -67,18 +66,28 @@ def test_the_mean_is_geometric_and_never_counts_as_two_budgets() -> None:
     assert found["mixed"].seconds == math.inf
     assert found["mixed"].seconds_counted == pytest.approx(math.sqrt(0.5 * 2 * 1.5))
     assert found["base"].part.low == found["base"].part.high == 1
-    # Tasks are resampled: now the one, now the other.
-    assert (found["fast"].part.low, found["fast"].part.high) == pytest.approx((0.125, 0.5))
-    assert (found["mixed"].part.low, found["mixed"].part.high) == (pytest.approx(0.5), math.inf)
+    # Logarithms ln 1/4 ± ln 2, of two tasks.
+    half = stats.t.ppf(0.975, 1) * math.log(2)
+    ends = found["fast"].part.low, found["fast"].part.high
+    assert ends == pytest.approx((0.25 * math.exp(-half), 0.25 * math.exp(half)))
+    assert (found["mixed"].part.low, found["mixed"].part.high) == (
+        found["mixed"].counted.low,
+        math.inf,
+    )
 
 
-def test_seeds_are_resampled_in_pairs_with_the_target() -> None:
-    close = {0.5: (0.80, 0.82), 0.25: (0.1, 0.1), 0.375: (0.1, 0.1)}  # the baseline's, seed by seed
-    found = over([base("a"), row("a", "close", close)])["close"]
-    assert (found.part.low, found.part.value, found.part.high) == (0.5, 0.5, 0.5)
-    crossed = {**close, 0.5: (0.82, 0.80)}  # as good on average, not seed by seed
-    found = over([base("a"), row("a", "crossed", crossed)])["crossed"]
-    assert (found.part.value, found.part.high) == (0.5, 0.625)
+def test_parts_that_agree_are_known_to_an_eighth_alone() -> None:
+    half = {0.5: (0.9, 0.9), 0.375: (0.1, 0.1)}
+    tasks = [one for name in "abc" for one in (base(name), row(name, "fast", half))]
+    found = over(tasks)["fast"].part
+    rounding = stats.t.ppf(0.975, 2) * 0.25 / math.sqrt(12) / math.sqrt(3)
+    expected = (0.5 * math.exp(-rounding), 0.5, 0.5 * math.exp(rounding))
+    assert (found.low, found.value, found.high) == pytest.approx(expected)
+
+
+def test_one_task_has_no_interval_over_tasks() -> None:
+    found = over([base("a"), row("a", "fast", {0.5: (0.9, 0.9), 0.375: (0.1, 0.1)})])["fast"].part
+    assert (found.low, found.value, found.high) == (0.5, 0.5, 0.5)
 
 
 def test_eight_tasks_that_agree_are_significant_and_two_are_not() -> None:

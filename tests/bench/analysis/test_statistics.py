@@ -1,20 +1,16 @@
-"""The statistics of a comparison: against other ways to compute them, and what they promise."""
+"""Times to a target, profiles and ranks: against other ways to compute them."""
 
 from __future__ import annotations
 
 import math
-import random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy import stats
 
+from badm.bench.analysis.intervals import mean_interval
 from badm.bench.analysis.statistics import (
-    mean_interval,
-    median_interval,
-    paired_tests,
     performance_profile,
     ranked,
     sensitivity,
@@ -28,122 +24,7 @@ ACCURACY = Score("accuracy", percent=True)
 LOSS = Score("loss", best="low")
 
 pytestmark = pytest.mark.filterwarnings("error")
-a_score = st.floats(-10, 10, allow_subnormal=False)
 a_time = st.one_of(st.integers(0, 1000).map(float), st.just(INF))
-lists_of_times = st.lists(a_time, min_size=1, max_size=8)
-few = settings(max_examples=40, deadline=None)  # each example resamples 9999 times
-
-
-def test_mean_interval_is_the_bca_bootstrap_of_scipy():
-    values = [0.91, 0.92, 0.92, 0.93, 0.91, 0.92, 0.93, 0.99]  # skewed: the percentiles differ
-    interval = mean_interval(values)
-    expected = stats.bootstrap(
-        (np.array(values),), np.mean, n_resamples=200_000, batch=10_000, method="BCa"
-    ).confidence_interval
-    assert interval.value == pytest.approx(np.mean(values))
-    assert interval.low == pytest.approx(expected.low, abs=2e-3)
-    assert interval.high == pytest.approx(expected.high, abs=2e-3)
-    assert interval.values == values
-
-
-def test_mean_interval_of_two_seeds_is_their_range():
-    interval = mean_interval([0.4, 0.2])
-    assert (interval.value, interval.low, interval.high) == pytest.approx((0.3, 0.2, 0.4))
-
-
-def test_a_lower_level_gives_a_narrower_interval():
-    values = [float(v) for v in range(12)]
-    wide, narrow = mean_interval(values, level=0.95), mean_interval(values, level=0.5)
-    assert wide.low < narrow.low < narrow.high < wide.high
-
-
-def test_the_mean_of_skewed_values_is_inside_an_interval_of_any_level():
-    interval = mean_interval([1, 2, 3, 4, 5, 6, 100], level=0.02)
-    assert interval.low <= interval.value <= interval.high
-
-
-@pytest.mark.parametrize("values", [[0.1], [0.1, 0.1, 0.1], [0.1] * 10])
-def test_equal_values_have_an_interval_of_no_width(values):
-    for interval in (mean_interval(values), median_interval(values)):
-        assert (interval.value, interval.low, interval.high) == (0.1, 0.1, 0.1)
-
-
-def test_where_bca_is_undefined_the_percentile_interval_stands_in():
-    values = [1.0, 1.0, np.nextafter(1.0, 2.0)]  # the jackknife of these has no variance
-    interval = mean_interval(values)
-    assert 1.0 <= interval.low <= interval.value <= interval.high <= values[-1]
-
-
-@pytest.mark.parametrize("values", [[], [0.5, NAN], [0.5, INF], [-INF]])
-def test_mean_interval_refuses_what_has_no_mean(values):
-    with pytest.raises(ValueError, match=r"values must be finite|at least one value"):
-        mean_interval(values)
-
-
-@pytest.mark.slow
-@few
-@given(st.lists(a_score, min_size=1, max_size=8), st.randoms())
-def test_mean_interval_contains_its_value_whatever_the_order_of_seeds(values, order):
-    interval = mean_interval(values)
-    assert interval.low <= interval.value <= interval.high
-    slack = 1e-12 * max(map(abs, values))
-    assert min(values) - slack <= interval.low
-    assert interval.high <= max(values) + slack
-    shuffled = random.Random(order.random()).sample(values, len(values))
-    again = mean_interval(shuffled)
-    assert (again.value, again.low, again.high) == (interval.value, interval.low, interval.high)
-    assert again.values == shuffled
-
-
-@pytest.mark.parametrize(
-    ("values", "median"),
-    [
-        ([30, 10, 20], 20),
-        ([10, 20, 30, 40], 25),
-        ([10, 20, INF], 20),
-        ([10, 20, 30, INF], 25),
-        ([10, INF], INF),  # half a miss is a miss
-        ([10, 20, INF, INF], INF),
-        ([INF, INF, INF], INF),
-    ],
-)
-def test_median_counts_misses_as_infinite(values, median):
-    assert median_interval(values).value == median
-
-
-def test_median_interval_is_the_percentile_bootstrap_of_scipy():
-    values = [12.0, 40.0, 25.0, 31.0, 18.0, 60.0, 22.0, 35.0, 28.0]
-    interval = median_interval(values)
-    expected = stats.bootstrap((np.array(values),), np.median, method="percentile")
-    assert (interval.low, interval.high) == tuple(expected.confidence_interval)
-
-
-def test_median_interval_ends_at_a_miss_that_may_be_the_median():
-    # Of three seeds the median is a miss in 7 of 27 resamples, the smallest in as many.
-    interval = median_interval([10, 20, INF])
-    assert (interval.low, interval.value, interval.high) == (10, 20, INF)
-
-
-@pytest.mark.parametrize("values", [[], [NAN], [10, NAN, INF], [-1.0]])
-def test_median_interval_refuses_what_is_no_time(values):
-    with pytest.raises(ValueError, match=r"times must be|at least one value"):
-        median_interval(values)
-
-
-@few
-@given(lists_of_times, st.randoms())
-def test_median_interval_contains_its_value_whatever_the_order_of_seeds(values, order):
-    interval = median_interval(values)
-    assert interval.low <= interval.value <= interval.high  # and so none is NaN
-    shuffled = random.Random(order.random()).sample(values, len(values))
-    again = median_interval(shuffled)
-    assert (again.value, again.low, again.high) == (interval.value, interval.low, interval.high)
-
-
-@few
-@given(lists_of_times)
-def test_a_miss_more_never_lowers_the_median(values):
-    assert median_interval([*values, INF]).value >= median_interval(values).value
 
 
 @pytest.mark.parametrize(
@@ -168,79 +49,6 @@ def test_time_to_target_of_no_readings_is_a_miss():
 def test_time_to_target_refuses_readings_that_do_not_match():
     with pytest.raises(ValueError, match="zip"):
         time_to_target([10, 20], [0.5], 0.9, ACCURACY)
-
-
-def test_paired_test_is_students_on_the_differences():
-    # Differences 0.01, 0.02, 0.03: t = 0.02 / (0.01 / √3) = 2√3, of 2 degrees of freedom.
-    tests = paired_tests({"adam": [0.90, 0.91, 0.92], "badm": [0.91, 0.93, 0.95]}, "adam")
-    assert tests.keys() == {"badm"}
-    assert tests["badm"].against == "adam"
-    assert tests["badm"].difference == pytest.approx(0.02)
-    assert tests["badm"].p_value == pytest.approx(2 * stats.t.sf(2 * math.sqrt(3), 2))
-
-
-def test_paired_tests_pair_seeds():
-    # The seeds differ far more than the methods do: only pairs can tell.
-    tests = paired_tests({"adam": [0.1, 0.5, 0.9], "badm": [0.11, 0.512, 0.909]}, "adam")
-    assert tests["badm"].p_value < 0.02
-
-
-def test_p_values_are_corrected_as_benjamini_and_hochberg_do():
-    rng = np.random.default_rng(1)
-    scores = {name: list(rng.normal(i / 2, 1, 6)) for i, name in enumerate("abcd")}
-    raw = {m: stats.ttest_rel(v, scores["a"]).pvalue for m, v in scores.items() if m != "a"}
-    order = sorted(raw, key=raw.__getitem__)
-    scaled = [raw[method] * 3 / place for place, method in enumerate(order, 1)]
-    expected = {method: min(scaled[i:]) for i, method in enumerate(order)}
-    tests = paired_tests(scores, "a")
-    assert {m: test.p_value for m, test in tests.items()} == pytest.approx(expected)
-    assert all(tests[m].p_value >= raw[m] for m in raw)
-
-
-def test_equal_scores_have_a_p_value_of_one():
-    tests = paired_tests({"adam": [0.9, 0.8], "badm": [0.9, 0.8]}, "adam")
-    assert (tests["badm"].difference, tests["badm"].p_value) == (0.0, 1.0)
-
-
-@pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_a_constant_difference_claims_no_more_than_flipping_signs_can(seeds):
-    base = [0.3 + 0.1 * seed for seed in range(seeds)]
-    # 0.4 - 0.3, 0.5 - 0.4 and so on differ in their last digits, in float32 even more.
-    in_float32 = [float(np.float32(value)) + 0.1 for value in base]
-    tests = paired_tests({"adam": base, "badm": in_float32}, "adam")
-    assert tests["badm"].p_value == pytest.approx(2 / 2**seeds)
-
-
-@pytest.mark.parametrize("bad", [[0.9], [], [0.9, 0.8], [0.9, 0.8, NAN], [0.9, INF, 0.7]])
-def test_no_test_of_a_method_that_cannot_be_paired(bad):
-    good = {"adam": [0.9, 0.91, 0.93], "nadam": [0.92, 0.91, 0.95]}
-    alone = paired_tests(good, "adam")
-    assert paired_tests({**good, "sgd": bad}, "adam") == alone  # nor does it count for the others
-    assert paired_tests({**good, "sgd": bad}, "sgd") == {}
-
-
-def test_no_tests_with_one_seed_or_without_the_reference():
-    assert paired_tests({"adam": [0.9], "badm": [0.8]}, "adam") == {}
-    assert paired_tests({"badm": [0.8, 0.9]}, "adam") == {}
-    assert paired_tests({}, "adam") == {}
-
-
-@pytest.mark.slow
-@given(
-    st.lists(st.tuples(a_score, a_score, a_score), min_size=2, max_size=6),
-    st.randoms(),
-)
-def test_paired_tests_do_not_depend_on_the_order_of_seeds(seeds, order):
-    def tests(seeds):
-        a, b, c = zip(*seeds, strict=True)
-        return paired_tests({"a": a, "b": b, "c": c}, "a")
-
-    found, again = tests(seeds), tests(random.Random(order.random()).sample(seeds, len(seeds)))
-    assert found.keys() == again.keys() == {"b", "c"}
-    for method in found:
-        assert 0 <= found[method].p_value <= 1
-        assert found[method].p_value == pytest.approx(again[method].p_value, rel=1e-4)
-        assert found[method].difference == pytest.approx(again[method].difference, abs=1e-12)
 
 
 def test_performance_profile_by_hand():

@@ -123,7 +123,7 @@ def test_a_setting_at_the_edge_of_its_range_is_flagged() -> None:
 
 
 def test_columns_nobody_fills_are_left_out_and_the_paper_stands_first_in_its_protocol() -> None:
-    keys = "test difference step_time memory lr trials"
+    keys = "test difference rival step_time memory lr trials"
     assert " ".join(c.key for c in made(MLM).columns) == keys
     assert made(DIGITS).columns[-1].key == "paper"
     assert made(DIGITS, protocol="paper").columns[0].key == "paper"
@@ -187,7 +187,7 @@ def test_markdown_has_a_table_for_each_task_and_the_best_in_bold() -> None:
     lines = [line for line in first.splitlines() if line.startswith("|")]
     assert lines[2].split(" | ")[1].startswith("**")
     assert len({line.count("|") for line in lines}) == 1
-    assert "| never | never |" in first
+    assert first.count("| never |") > 4
     assert "*diverged in 1 of 3 seeds: seed 1: the loss left the numbers at step 240*" in first
     assert lines[-1].startswith("| dladmm | *cannot train this task: it trains dense layers")
     assert comparison().summary[0] in text

@@ -1,8 +1,8 @@
 """What a comparison found, in the words a reader wants first: who is best, who is fastest.
 
-The sentences claim no more than was measured. They say whether a difference is significant, or
-whether intervals overlap where nothing was tested; they name the best method, BADM or not; and
-they name misses, runs that did not finish and data that are synthetic.
+The sentences claim no more than was measured. They say whether a difference is significant and by
+which test; they name the best method, BADM or not; and they name misses, runs that did not finish
+and data that are synthetic. An interval states its level.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from scipy import stats
-
 from badm.bench import formatting
+from badm.bench.analysis.differences import SIGNIFICANT
+from badm.bench.analysis.intervals import LEVEL_TEXT, geometric_interval
 from badm.bench.analysis.statistics import ranked
 from badm.bench.records.comparisons import (
     Interval,
     MethodInfo,
+    PairedTest,
     ResultRow,
     TaskInfo,
     score_from_info,
 )
 from badm.bench.task import Score
 
-SIGNIFICANT = 0.05
 UNFINISHED = {
     "diverged": "diverged",
     "failed": "failed",
@@ -41,7 +41,8 @@ def summary(
 ) -> list[str]:
     """A sentence on scores, one on steps to the target where there is one, one on what is missing.
 
-    >>> from badm.bench.analysis.statistics import mean_interval, paired_tests
+    >>> from badm.bench.analysis.differences import paired_tests
+    >>> from badm.bench.analysis.intervals import mean_interval
     >>> digits = TaskInfo("digits", "", "cpu", "accuracy", "high", True, 300, 32, None, False)
     >>> scores = {"badm": [0.98, 0.97, 0.99], "adam": [0.97, 0.97, 0.96]}
     >>> tests = paired_tests(scores, "adam")
@@ -52,8 +53,9 @@ def summary(
     >>> methods = [MethodInfo("badm", "", "badm"), MethodInfo("adam", "", "keras")]
     >>> for sentence in summary([digits], rows, methods, "adam"):
     ...     print(sentence)  # doctest: +NORMALIZE_WHITESPACE
-    On digits, badm has the highest test accuracy, 98.0 % (97.0–99.0), against
-    96.7 % (96.0–97.0) for adam; the difference is not significant (p = 0.27, 3 seeds).
+    On digits, badm has the highest test accuracy, 98.0 % (95 % interval 95.5–100.5), against
+    96.7 % (95.2–98.1) for adam; the difference is not significant (paired t, Holm: p = 0.27,
+    3 seeds).
     """
     ours = {method.name for method in methods if method.family == "badm"}
     rows = [row for row in rows if row.task in {task.name for task in tasks}]
@@ -93,45 +95,55 @@ def _scores(
     first, others = best[0], [row for row in best if row not in tied]
     top = f"the {score.best}est test {score.name}, "
     if len(best) == 1:
-        only = f"a test {score.name} of {_shown(first, score)}"
+        only = f"a test {score.name} of {_shown(first, score, named=True)}"
         return f"{first.method} is the only method that finished, with {only}"
     if len(tied) > 1:
         text = f"{_listed(row.method for row in tied)} share {top}{score.format(_value(first))}"
     else:
-        text = f"{first.method} has {top}{_shown(first, score)}"
-    if not others:
-        return text
-    opponent = next((row for row in others if row.method == reference), others[0])
-    text += f", against {_shown(opponent, score)} for {opponent.method}"
-    if opponent.method != reference:
-        text += ", the next best"
-    if len(tied) == 1:
-        text += f"; {_verdict(first, opponent)}"
-    rival, role = _rival({row.method for row in tied}, others, ours, "best")
-    if rival is not None and rival is not opponent:
-        text += f"; {rival.method}, {role}, has {_shown(rival, score)}"
+        text = f"{first.method} has {top}{_shown(first, score, named=True)}"
+    for place, (row, role) in enumerate(_opponents(tied, others, ours, reference)):
+        called = f"{row.method}, {role}" if role else row.method
+        if place == 0:
+            text += f", against {_shown(row, score)} for {called}"
+        else:
+            text += f"; {called}, has {_shown(row, score)}"
         if len(tied) == 1:
-            text += f", and {_verdict(first, rival)}"
+            text += f"{', and' if place else ';'} {_verdict(first, row)}"
     return text
 
 
+def _opponents(
+    tied: Sequence[ResultRow], others: Sequence[ResultRow], ours: set[str], reference: str
+) -> list[tuple[ResultRow, str]]:
+    """Whom the first is compared with: the reference, the next, the best of the other side."""
+    rival, role = _rival({row.method for row in tied}, others, ours, "best")
+    wanted = [(row, "") for row in others if row.method == reference]
+    if rival is not None and (wanted or rival is not others[0]):
+        wanted.append((rival, role))
+    wanted += [(row, "the next best") for row in others[:1]]
+    order = {row.method: (row, role) for row, role in reversed(wanted)}
+    # In the order in which they were named first.
+    return [order[name] for name in dict.fromkeys(row.method for row, _ in wanted)]
+
+
 def _verdict(first: ResultRow, second: ResultRow) -> str:
+    seeds = min(len(_test(first).values), len(_test(second).values))
     for row, other in ((first, second), (second, first)):
         if row.compared is not None and row.compared.against == other.method:
-            p_value = row.compared.p_value
-            is_it = "is" if p_value < SIGNIFICANT else "is not"
-            seeds = len(_test(row).values)
-            return (
-                f"the difference {is_it} significant ({formatting.p_value(p_value)}, {seeds} seeds)"
-            )
-    if min(len(_test(first).values), len(_test(second).values)) < 2:
+            return _significance(row.compared, seeds)
+    for row, other in ((first, second), (second, first)):
+        if row.rival is not None and row.rival.against == other.method:
+            return _significance(row.rival, seeds)
+    if seeds < 2:
         return "with one seed the difference may be chance"
-    return _overlap(_test(first), _test(second))
+    return "the difference was not tested"
 
 
-def _overlap(a: Interval, b: Interval) -> str:
-    apart = a.high < b.low or b.high < a.low
-    return "their intervals do not overlap" if apart else "their intervals overlap"
+def _significance(test: PairedTest, seeds: int) -> str:
+    is_it = "is" if test.p_value < SIGNIFICANT else "is not"
+    name = f"{test.test}: " if test.test else ""
+    p = formatting.p_value(test.p_value)
+    return f"the difference {is_it} significant ({name}{p}, {seeds} seeds)"
 
 
 def _steps(task: TaskInfo, rows: Sequence[ResultRow], ours: set[str], winner: str) -> str:
@@ -165,16 +177,40 @@ def _steps(task: TaskInfo, rows: Sequence[ResultRow], ours: set[str], winner: st
         ratio = max(slower.value, 1) / max(time.value, 1)
         text += f"; {rival.method}, {role}, needs {formatting.count(slower.value)}"
         text += f" ({ratio:.2g} times as many)"
-        if len(tied) == 1 and len(time.values) > 1:
-            text += f", and {_overlap(time, slower)}"
+        if len(tied) == 1:
+            text += _ratio(solved[0], rival)
     return f"{text}; missed by {missed}." if missed else f"{text}."
+
+
+def _ratio(first: ResultRow, second: ResultRow) -> str:
+    """The test of the steps of two methods, in words; nothing if there is none."""
+    seeds = len(first.steps_to_target.values) if first.steps_to_target is not None else 0
+    for test, other, is_turned in (
+        (first.steps_compared, second, False),
+        (second.steps_compared, first, True),
+        (first.steps_rival, second, False),
+        (second.steps_rival, first, True),
+    ):
+        if test is None or test.against != other.method:
+            continue
+        text = f"; {_significance(test, seeds)}"
+        if math.isfinite(test.difference):
+            ends = (1 / test.high, 1 / test.low) if is_turned else (test.low, test.high)
+            value = 1 / test.difference if is_turned else test.difference
+            text += f", seed by seed {formatting.ratio(value)} times the steps ({LEVEL_TEXT} "
+            text += f"interval {formatting.interval(*ends, formatting.ratio)})"
+        return text
+    return ""
 
 
 def _shown_time(time: Interval, *, alone: bool) -> str:
     seeds = len(time.values)
     if seeds == 1:
         return f"{formatting.count(time.value)} (one seed)"
-    ends = f", {formatting.count(time.low)}–{formatting.count(time.high)}" if alone else ""
+    ends = ""
+    if alone and time.has_ends and time.low < time.high:
+        ends = formatting.interval(time.low, time.high, formatting.count)
+        ends = f", {LEVEL_TEXT} interval {ends}"
     return f"{formatting.count(time.value)} (median of {seeds} seeds{ends})"
 
 
@@ -261,6 +297,8 @@ def _record(
             better = higher == (task.best == "high")
             results[f"significantly {'better' if better else 'worse'}"] += 1
     against = reference if champion != reference else "the best of the others on each task"
+    if results["untested"] < len(tasks):
+        against += " (paired t, Holm)"
     parts = [f"{result} on {count}" for result, count in results.items() if count]
     return f"against {against}, {champion} is {_listed(parts)}"
 
@@ -294,8 +332,13 @@ def _steps_of_several(
             ratios.append(max(mine, 1) / max(theirs, 1))
     if ratios:
         whose = "method without BADM" if champion in ours else "BADM method"
-        text += f"; {champion} takes {stats.gmean(ratios):.2g} times the steps of the fastest"
-        text += f" {whose} on each (geometric mean of the {len(ratios)} that both reach)"
+        mean = geometric_interval(ratios)
+        text += f"; {champion} takes {mean.value:.2g} times the steps of the fastest"
+        text += f" {whose} on each (geometric mean of the {len(ratios)} that both reach"
+        if len(ratios) > 1:
+            ends = formatting.interval(mean.low, mean.high, formatting.ratio)
+            text += f", {LEVEL_TEXT} interval {ends}"
+        text += ")"
     missed = Counter(m for found in times.values() for m, t in found.items() if t == math.inf)
     if missed:
         text += f"; missed by {_listed(f'{m} on {n}' for m, n in sorted(missed.items()))}"
@@ -315,12 +358,13 @@ def _value(row: ResultRow) -> float:
     return _test(row).value
 
 
-def _shown(row: ResultRow, score: Score) -> str:
+def _shown(row: ResultRow, score: Score, *, named: bool = False) -> str:
     test = _test(row)
     if len(test.values) == 1:
         return score.format(test.value)
     low, high = (score.format(end).removesuffix(" %") for end in (test.low, test.high))
-    return f"{score.format(test.value)} ({low}–{high})"
+    what = f"{LEVEL_TEXT} interval " if named else ""
+    return f"{score.format(test.value)} ({what}{low}–{high})"
 
 
 def _listed(parts: Iterable[str]) -> str:

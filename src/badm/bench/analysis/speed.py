@@ -12,8 +12,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from badm.bench.analysis.differences import ROUNDING
 from badm.bench.analysis.speed_over_tasks import over_tasks
-from badm.bench.analysis.statistics import ROUNDING
 from badm.bench.records.comparisons import TaskInfo, score_from_info
 from badm.bench.records.plans import ComparisonRecord, MethodRecord
 from badm.bench.records.runs import NAN, Run
@@ -81,12 +81,7 @@ def measure_speed(record: ComparisonRecord, measured: Sequence[Measured]) -> Spe
         for info in record.tasks
         for method in record.methods
     ]
-    methods = over_tasks(
-        rows,
-        {info.name: score_from_info(info) for info in record.tasks},
-        record.plan.baseline,
-        record.plan.reference,
-    )
+    methods = over_tasks(rows, record.plan.baseline, record.plan.reference)
     return Speeds(record.plan.baseline, record.plan.search, targets, rows, methods)
 
 

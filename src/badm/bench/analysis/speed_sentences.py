@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 
 from badm.bench import formatting
+from badm.bench.analysis.differences import SIGNIFICANT
+from badm.bench.analysis.intervals import LEVEL_TEXT
 from badm.bench.records.comparisons import TaskInfo, score_from_info
 from badm.bench.records.speeds import NEVER_COUNTS, MethodSpeed, Speeds
-
-SIGNIFICANT = 0.05
 
 
 def speed_summary(speeds: Speeds, tasks: Sequence[TaskInfo], reference: str) -> list[str]:
@@ -83,7 +83,7 @@ def _takes(one: MethodSpeed, tasks: int, *, alone: bool) -> str:
     text = f"{show(one.counted.value)} of the steps"
     if tasks > 1:
         ends = formatting.interval(one.counted.low, one.counted.high, formatting.ratio)
-        text += f" (geometric mean, 95 % interval {ends})"
+        text += f" (geometric mean, {LEVEL_TEXT} interval {ends})"
     if alone:
         text += f" and {formatting.ratio(one.seconds_counted)} times the seconds"
     return text

@@ -1,106 +1,18 @@
-"""The statistics of a comparison: intervals over seeds, tests, times to a target, profiles.
+"""The statistics of a comparison beside intervals and tests: times to a target, profiles, ranks.
 
-Pure functions on plain numbers. Equal input gives equal output, in whichever order the seeds come.
-
->>> accuracy = mean_interval([0.970, 0.978, 0.974])
->>> round(accuracy.value, 4), round(accuracy.low, 4), round(accuracy.high, 4)
-(0.974, 0.97, 0.978)
->>> median_interval([40, 55, float("inf")]).value  # a miss counts
-55.0
+Pure functions on plain numbers.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
 
-from badm.bench.records.comparisons import Interval, PairedTest, PerformanceProfile, ResultRow
+from badm.bench.records.comparisons import PerformanceProfile, ResultRow
 from badm.bench.task import Score
-
-RESAMPLES = 9999
-# Scores are computed in float32, whose last digit is at 1e-7 of the value: what is closer together
-# than this is equal, and differs by rounding alone.
-ROUNDING = 1e-6
-
-Floats = NDArray[np.float64]
-
-
-def mean_interval(values: Sequence[float], *, level: float = 0.95) -> Interval:
-    """The mean with a bootstrap confidence interval, BCa or, where that is undefined, percentile.
-
-    It lies within the smallest and the largest value. Three seeds have ten different resamples, so
-    that theirs is narrower than its level promises; one value, or equal values, have no width.
-
-    >>> mean_interval([0.5, 0.5])
-    Interval(value=0.5, low=0.5, high=0.5, values=[0.5, 0.5])
-    """
-    ordered = _ordered(values)
-    if not np.isfinite(ordered).all():
-        raise ValueError(f"values must be finite, got {list(values)}")
-    if ordered[0] == ordered[-1]:
-        return _interval(ordered[0], ordered[0], ordered[0], values)
-    value = float(np.mean(ordered))
-    for method in ("BCa", "percentile"):
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")  # BCa that is undefined: seen from the NaN below
-            found = stats.bootstrap(
-                (ordered,),
-                np.mean,
-                n_resamples=RESAMPLES,
-                confidence_level=level,
-                method=method,
-                random_state=np.random.default_rng(0),  # called rng since scipy 1.15
-            ).confidence_interval
-        if not math.isnan(found.low + found.high):
-            break
-    return _interval(value, found.low, found.high, values)
-
-
-def median_interval(values: Sequence[float], *, level: float = 0.95) -> Interval:
-    """The median of times to a target with a bootstrap percentile interval; ``inf`` is a miss.
-
-    Of an even number of values the median is the mean of the middle two, which is infinite as soon
-    as one of them is: where half of the seeds miss the target, the method misses it. The ends of
-    the interval are order statistics of the resampled medians, so that they may be infinite too.
-
-    >>> interval = median_interval([30, 40, 50, float("inf")])
-    >>> interval.value, interval.low, interval.high
-    (45.0, 30.0, inf)
-    >>> median_interval([30, float("inf")]).value
-    inf
-    """
-    ordered = _ordered(values)
-    if not (ordered >= 0).all():
-        raise ValueError(f"times must be at least 0, and inf for a miss, got {list(values)}")
-    resampled = np.random.default_rng(0).choice(ordered, (RESAMPLES, len(ordered)))
-    # Not np.quantile: it interpolates, and between two misses inf - inf is NaN.
-    medians = np.sort(np.median(resampled, axis=1))
-    tail = (1 - level) / 2 * (RESAMPLES - 1)
-    low, high = medians[math.floor(tail)], medians[math.ceil(RESAMPLES - 1 - tail)]
-    return _interval(float(np.median(ordered)), low, high, values)
-
-
-def _ordered(values: Sequence[float]) -> Floats:
-    # Sorted, as the resampling is seeded: the order of the seeds must not matter.
-    if len(values) == 0:
-        raise ValueError("an interval needs at least one value, got none")
-    return np.sort(np.asarray(values, dtype=np.float64))
-
-
-def _interval(value: float, low: float, high: float, values: Sequence[float]) -> Interval:
-    # BCa may leave out the value itself if the values are very skewed, and rounding may anyway.
-    return Interval(
-        value=float(value),
-        low=float(min(low, value)),
-        high=float(max(high, value)),
-        values=[float(v) for v in values],
-    )
 
 
 def time_to_target(
@@ -119,93 +31,6 @@ def time_to_target(
         if score.reaches(value, target):
             return float(point)
     return math.inf
-
-
-def paired_tests(scores: Mapping[str, Sequence[float]], reference: str) -> dict[str, PairedTest]:
-    """A two-sided paired t-test of each method against the reference, corrected for their number.
-
-    ``scores`` are by seed, in the same order for every method: a seed fixes initialisation and
-    batches, so that the difference at one seed is the pair to look at. The t-test takes the
-    differences to be normally distributed, which a few seeds cannot show. Tests without that
-    assumption (Wilcoxon, sign flips) have nothing to say here: with three seeds their p-value is
-    never below 0.25.
-
-    Corrected as Benjamini and Hochberg do: of the differences called significant at 0.05, at most
-    one in twenty is expected to be none. This holds for tests that depend on each other positively,
-    as those against one and the same reference do.
-
-    Differences that are all equal have no variance, and a t-test would be certain of anything. If
-    they are zero, p is 1; if not, p is that of flipping signs, 2 / 2ⁿ for n seeds.
-
-    A method is left out that has fewer than two seeds, not as many as the reference, or a score
-    that is not finite; so are all if that is true of the reference.
-
-    >>> tests = paired_tests({"badm": [0.97, 0.98, 0.98], "adam": [0.95, 0.95, 0.96]}, "adam")
-    >>> round(tests["badm"].difference, 4), round(tests["badm"].p_value, 4)
-    (0.0233, 0.0198)
-    """
-    base = np.asarray(scores.get(reference, ()), dtype=np.float64)
-    differences: dict[str, float] = {}
-    p_values: dict[str, float] = {}
-    for method, given in scores.items():
-        own = np.asarray(given, dtype=np.float64)
-        if method == reference or len(own) != len(base) or len(own) < 2:
-            continue
-        if np.isfinite(own).all() and np.isfinite(base).all():
-            differences[method] = float(np.mean(own - base))
-            p_values[method] = _paired_p(own, base)
-    if not p_values:
-        return {}
-    corrected = stats.false_discovery_control(list(p_values.values()), method="bh")
-    return {
-        method: PairedTest(against=reference, difference=differences[method], p_value=float(p))
-        for method, p in zip(p_values, corrected, strict=True)
-    }
-
-
-def _paired_p(own: Floats, base: Floats) -> float:
-    differences = own - base
-    rounding = ROUNDING * max(np.abs(own).max(), np.abs(base).max())
-    if np.abs(differences).max() <= rounding:
-        return 1.0
-    if np.ptp(differences) <= rounding:
-        return float(stats.binomtest(len(own), len(own)).pvalue)
-    return float(stats.ttest_rel(own, base).pvalue)
-
-
-def signed_rank_p(differences: Sequence[float]) -> float:
-    """The two-sided p-value of Wilcoxon's signed-rank test, exact with ties too.
-
-    Differences of zero are left out, as Wilcoxon does; if there are no others, p is 1.
-
-    >>> signed_rank_p([-1.0, -2.0, -3.0, -4.0]), signed_rank_p([0.0, 0.0])
-    (0.125, 1.0)
-    """
-    given = np.round(np.asarray(differences, dtype=np.float64), 9)  # equals are ties
-    given = given[given != 0]
-    # Twice the ranks, which are whole also where ties share the mean of theirs.
-    ranks = (2 * stats.rankdata(np.abs(given))).astype(np.int64)
-    chances = np.ones(1)  # of each sum of the ranks whose sign is plus, by flipping signs
-    for rank in ranks:
-        stays, gains = np.append(chances, np.zeros(rank)), np.append(np.zeros(rank), chances)
-        chances = (stays + gains) / 2
-    middle = ranks.sum() / 2
-    far = abs(ranks[given > 0].sum() - middle)
-    return min(1.0, float(chances[np.abs(np.arange(len(chances)) - middle) >= far].sum()))
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values for their number as Holm does: below 0.05, any false one is unlikely.
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    corrected = [1.0] * len(p_values)
-    largest = 0.0
-    for place, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        largest = max(largest, min(1.0, p_values[index] * (len(p_values) - place)))
-        corrected[index] = largest
-    return corrected
 
 
 def performance_profile(times: Mapping[str, Mapping[str, float]]) -> PerformanceProfile | None:
@@ -297,6 +122,7 @@ def sensitivity(
 def ranked(rows: Sequence[ResultRow], score: Score) -> list[ResultRow]:
     """The rows of one task, best mean test score first, equals by name, the unfinished last.
 
+    >>> from badm.bench.analysis.intervals import mean_interval
     >>> rows = [ResultRow("digits", "sgd", "diverged")] + [
     ...     ResultRow("digits", name, "finished", test=mean_interval([value]))
     ...     for name, value in [("nadam", 0.97), ("adam", 0.97), ("badm", 0.98)]

@@ -8,20 +8,16 @@ import reprlib
 import statistics as plain_statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from badm.bench import formatting
+from badm.bench.analysis.intervals import mean_interval, median_interval, score_interval
+from badm.bench.analysis.row_tests import profile_over_tasks, with_tests
 from badm.bench.analysis.sentences import summary
 from badm.bench.analysis.speed import measure_speed, shown_part
 from badm.bench.analysis.speed_sentences import speed_summary
-from badm.bench.analysis.statistics import (
-    mean_interval,
-    median_interval,
-    paired_tests,
-    performance_profile,
-    sensitivity,
-    time_to_target,
-)
+from badm.bench.analysis.statistics import sensitivity, time_to_target
 from badm.bench.errors import StoreError
 from badm.bench.records import artifact_files
 from badm.bench.records.comparisons import (
@@ -30,13 +26,15 @@ from badm.bench.records.comparisons import (
     Curve,
     Interval,
     ResultRow,
+    ScoreNoise,
     Status,
     TaskInfo,
     score_from_info,
 )
 from badm.bench.records.plans import ComparisonRecord, MethodRecord
-from badm.bench.records.runs import NAN, Run, RunStore
+from badm.bench.records.runs import NAN, Run, RunResult, RunStore
 from badm.bench.records.speeds import Speeds
+from badm.bench.records.studies import study_of
 
 # What may differ between the runs of a comparison without a difference in their keys.
 ALIKE = {
@@ -79,7 +77,19 @@ def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
         finals = _shown(finals, speed)
     notes += [note for one in finals for note in _warnings(one)]
     infos = [_with_target(_with_data(task, finals), speed) for task in record.tasks]
-    rows = _with_tests([_row(one, record) for one in finals], record)
+    samples = {info.name: info.test_samples for info in infos}
+    resolutions = {
+        info.name: _resolution(
+            [run for one in finals if one.info is info for run in one.runs.values()], "step"
+        )
+        for info in record.tasks
+    }
+    rows = with_tests(
+        [_row(one, samples[one.info.name]) for one in finals],
+        infos,
+        record.plan.reference,
+        resolutions,
+    )
     runs = [run for one in finals for run in one.runs.values() if run.config.seed in _seeds(record)]
     environments = [run.environment for run in runs]
     notes += [
@@ -87,7 +97,6 @@ def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
         for fact, alike in ALIKE.items()
         if any(one.get(fact) != environments[0].get(fact) for one in environments)
     ]
-    times = {method.name: _steps_by_task(method.name, rows, infos) for method in record.methods}
     reference = record.plan.reference
     return Comparison(
         title=_title([task.name for task in record.tasks]),
@@ -106,11 +115,14 @@ def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
         curves=[_curve(run) for run in runs],
         tried=[trial for one in finals for trial in one.entry.tried],
         # For one task it shows no more than the steps to its target.
-        profile=performance_profile(times) if len(infos) > 1 and speed is None else None,
+        profile=profile_over_tasks(record.methods, rows, infos)
+        if len(infos) > 1 and speed is None
+        else None,
         artifacts=_artifacts(runs, notes),
         environment=environments[0] if environments else {},
         notes=notes,
         speed=speed,
+        study=study_of(record.plan),
     )
 
 
@@ -185,7 +197,13 @@ def _with_data(task: TaskInfo, finals: Sequence[_FinalRuns]) -> TaskInfo:
     for one in finals:
         for run in one.runs.values():
             if run.config.task == task.name:
-                return replace(task, synthetic=run.facts["synthetic"], notes=run.facts["notes"])
+                facts = run.facts
+                return replace(
+                    task,
+                    synthetic=facts["synthetic"],
+                    notes=facts["notes"],
+                    test_samples=facts.get("test_samples"),
+                )
     return task
 
 
@@ -196,7 +214,7 @@ def _with_target(task: TaskInfo, speed: Speeds | None) -> TaskInfo:
     return replace(task, target=scores[task.name]) if known else task
 
 
-def _row(one: _FinalRuns, record: ComparisonRecord) -> ResultRow:
+def _row(one: _FinalRuns, test_samples: int | None) -> ResultRow:
     entry, runs = one.entry, list(one.runs.values())
     results = [run.result for run in runs if run.result is not None]
     row = ResultRow(
@@ -215,7 +233,6 @@ def _row(one: _FinalRuns, record: ComparisonRecord) -> ResultRow:
     )
     if one.status != "finished":
         return row
-    score = score_from_info(one.info)
 
     def mean(values: Sequence[float | None]) -> Interval | None:
         known = [value for value in values if value is not None and math.isfinite(value)]
@@ -224,12 +241,15 @@ def _row(one: _FinalRuns, record: ComparisonRecord) -> ResultRow:
     def to_target(at: str) -> Interval | None:
         if one.info.target is None:
             return None
-        return median_interval([_time(run, at, one.info) for run in runs])
+        times = [_time(run, at, one.info) for run in runs]
+        return median_interval(times, resolution=_resolution(runs, at))
 
+    test, noise = _test_score(one, results, test_samples)
     steps = [(result.seconds / result.step) for result in results if result.step]
     return replace(
         row,
-        test=mean([(result.test or {}).get(score.name) for result in results]),
+        test=test,
+        noise=noise,
         validation=mean([result.score for result in results]),
         train_loss=mean([_last_loss(run) for run in runs]),
         steps_to_target=to_target("step"),
@@ -280,26 +300,28 @@ def _last_loss(run: Run) -> float | None:
     return None
 
 
-def _with_tests(rows: Sequence[ResultRow], record: ComparisonRecord) -> list[ResultRow]:
-    """The rows with a test of each against the reference, on its task."""
-    tested = []
-    for task in record.tasks:
-        of_task = [row for row in rows if row.task == task.name]
-        scores = {row.method: row.test.values for row in of_task if row.test is not None}
-        tests = paired_tests(scores, record.plan.reference)
-        tested += [replace(row, compared=tests.get(row.method)) for row in of_task]
-    return tested
+def _test_score(
+    one: _FinalRuns, results: Sequence[RunResult], samples: int | None
+) -> tuple[Interval | None, ScoreNoise | None]:
+    """The test score over seeds and, where it is a fraction of samples, over those too."""
+    name = score_from_info(one.info).name
+    read = [(result.test or {}).get(name) for result in results]
+    values = [value for value in read if value is not None and math.isfinite(value)]
+    if len(values) < len(one.runs):
+        return None, None
+    are_fractions = one.info.percent and all(0 <= value <= 1 for value in values)
+    if samples and are_fractions:
+        return score_interval(values, samples)
+    return mean_interval(values, fractions=are_fractions), None
 
 
-def _steps_by_task(
-    method: str, rows: Sequence[ResultRow], tasks: Sequence[TaskInfo]
-) -> dict[str, float]:
-    """Steps to the target on every task that has one; a run that has not ended misses it."""
-    times = {task.name: math.inf for task in tasks if task.target is not None}
-    for row in rows:
-        if row.method == method and row.steps_to_target is not None:
-            times[row.task] = row.steps_to_target.value
-    return times
+def _resolution(runs: Sequence[Run], at: str) -> float:
+    """How far apart the readings of the validation split are; 0 if that is not known."""
+    gaps = []
+    for run in runs:
+        when = [getattr(point, at) for point in run.points if point.validation is not None]
+        gaps += [later - earlier for earlier, later in pairwise(when)]
+    return plain_statistics.median(gaps) if gaps else 0.0
 
 
 def _curve(run: Run) -> Curve:

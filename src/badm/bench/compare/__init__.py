@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -53,6 +54,7 @@ def compare(
     steps: int | None = None,
     reference: str = "",
     baseline: str = "adamw",
+    others: Iterable[Path | str] = (),
     runs: Path | str = "runs",
     jobs: int | None = None,
     threads: int = 1,
@@ -98,6 +100,8 @@ def compare(
         reference: The method the others are tested against. Default: ``"badm"`` if it takes part,
             else the first.
         baseline: Of the speed protocol: the method whose score at the whole budget is the target.
+        others: Results to show in the same table without running them again, as :func:`merge`
+            takes them. What cannot be compared with them is refused before anything is run.
         runs: Folder to keep runs in.
         jobs: Runs at a time. Default: one for each core, at most eight.
         threads: Threads per run. Part of a run's key: sums in another order are other numbers.
@@ -127,21 +131,26 @@ def compare(
         >>> result.save("report.html")  # doctest: +SKIP
     """
     # Here and not above: `import badm.bench` and `badm --help` are not to wait for them.
+    from badm.bench.analysis.merging import check_mergeable, merge
     from badm.bench.compare.choices import method_names, task_sources
     from badm.bench.compare.progress import watching
     from badm.bench.compare.protocol import ComparisonRunner, run_all
     from badm.bench.engine.options import Machine
     from badm.bench.records.plans import Plan
     from badm.bench.records.runs import RunStore
+    from badm.bench.records.studies import WITH, study_of
+    from badm.bench.report import load_comparisons
     from badm.bench.report.result import Report
 
     names = method_names(methods)
     speed = protocol == "speed"
     if speed and baseline not in names:
         raise ValueError(f"baseline must be one of {', '.join(names)}, got {baseline!r}")
-    against = reference or ("badm" if "badm" in names else names[0])
-    if against not in names:
-        raise ValueError(f"reference must be one of {', '.join(names)}, got {against!r}")
+    earlier = load_comparisons(others)
+    known = [*names, *(one.name for found in earlier.values() for one in found.methods)]
+    if reference and reference not in known:
+        raise ValueError(f"reference must be one of {', '.join(known)}, got {reference!r}")
+    against = reference if reference in names else "badm" if "badm" in names else names[0]
     machine = Machine(threads=threads, device=device)
     plan = Plan(
         task_sources(tasks),
@@ -162,14 +171,24 @@ def compare(
         search,
     )
     runner = ComparisonRunner(plan, RunStore(runs), study, say)
+    for name, found in earlier.items():
+        check_mergeable(name, found, "this comparison", runner.comparison(), seeds=seeds)
+
+    def result() -> Report:
+        if not earlier:
+            return Report(runner.comparison())
+        merged = merge({**earlier, "this comparison": runner.comparison()}, reference)
+        options = {**study_of(replace(plan, reference=reference)), WITH: list(earlier)}
+        return Report(replace(merged, study=options))
+
     try:
         with watching(progress, runner.methods_on_tasks) as watch:
             run_all([runner], jobs=jobs, machine=machine, watch=watch)
     except KeyboardInterrupt as interrupt:
         if not runner.has_final_runs:
             raise
-        raise ComparisonInterrupted(Report(runner.comparison())) from interrupt
-    return Report(runner.comparison())
+        raise ComparisonInterrupted(result()) from interrupt
+    return result()
 
 
 def tune(

@@ -120,6 +120,16 @@ def players_of(task: Task, model: nn.Module) -> list[Player]:
     return list(players)
 
 
+def _test_samples(task: Task, splits: Splits) -> int | None:
+    """Count the test samples that the score is the mean of; ``None`` if it is no such mean."""
+    with task_errors(task, "scored_samples"):
+        try:
+            samples = task.scored_samples(splits.test)
+        except TypeError:  # a split without tensors, of a task that does not count its samples
+            return None
+    return samples if isinstance(samples, int) and samples > 0 else None
+
+
 def task_facts(task: Task, splits: Splits) -> dict[str, Any]:
     """Return what reports say about the task, so that they need the run files only."""
     return {
@@ -130,6 +140,7 @@ def task_facts(task: Task, splits: Splits) -> dict[str, Any]:
         "gradients": task.gradients,
         "reduction": task.reduction,
         "keep": task.keep,
+        "test_samples": _test_samples(task, splits),
         "synthetic": splits.synthetic,
         "notes": list(splits.notes),
     }

@@ -7,6 +7,7 @@ was missed, and ``null`` in JSON.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -25,23 +26,43 @@ Status = Literal["finished", "diverged", "failed", "cannot", "missing"]
 
 @dataclass(frozen=True)
 class Interval:
-    """A statistic over the seeds, with its confidence interval and the values of the seeds."""
+    """A statistic over the seeds, with its 95 % interval and the values of the seeds."""
 
     value: Time  # mean of scores, median of times
     low: Time
     high: Time
     values: list[Time]  # by seed, in the order of ResultRow.seeds
 
+    @property
+    def has_ends(self) -> bool:
+        """Whether there is an interval to show; three seeds of which one missed have none."""
+        is_known = not math.isnan(self.low + self.high) and math.isfinite(self.low)
+        return len(self.values) > 1 and is_known and (self.low > 0 or math.isfinite(self.high))
+
+
+@dataclass(frozen=True)
+class ScoreNoise:
+    """What the interval of a score is made of: the half width of each part at the same level."""
+
+    seeds: Measured  # other seeds, on this test split
+    split: Measured  # other test samples, for these models
+    samples: Count  # of the test split
+
 
 @dataclass(frozen=True)
 class PairedTest:
-    """A paired test against the reference method of the comparison."""
+    """A paired test against another method: of scores, or of steps to the target."""
 
     __test__ = False  # pytest would collect it
 
     against: str
-    difference: Measured  # of the means: positive if this row's score is higher
+    # Of scores, that of the means: positive if this row's is higher. Of steps the geometric mean
+    # of ratios: below 1 if this row needs fewer; NaN where a seed misses the target.
+    difference: Measured
     p_value: Measured  # corrected for the number of comparisons
+    low: Measured = math.nan  # of the 95 % interval of the difference, not corrected
+    high: Measured = math.nan
+    test: str = ""  # its name and that of the correction; empty in older files
 
 
 @dataclass(frozen=True)
@@ -70,8 +91,13 @@ class ResultRow:
     seconds_per_step: float | None = None
     peak_bytes: int | None = None  # memory of the process
     state_bytes: int | None = None  # of the trainer
-    compared: PairedTest | None = None
+    compared: PairedTest | None = None  # scores, against the reference
     paper: float | None = None  # the score that the paper reports
+    # Older files lack these.
+    noise: ScoreNoise | None = None  # of the test score, where it is a fraction of samples
+    rival: PairedTest | None = None  # scores, against the best of the other methods
+    steps_compared: PairedTest | None = None  # steps to the target, against the reference
+    steps_rival: PairedTest | None = None  # steps to the target, against the fastest of the others
 
 
 @dataclass(frozen=True)
@@ -134,6 +160,7 @@ class TaskInfo:
     data: str = ""  # digest of its data files; empty if it has none
     paper_note: str = ""  # what the paper leaves open about the task; empty in older files
     paper_steps: Count | None = None  # at the paper's scale; None in older files
+    test_samples: Count | None = None  # that the score is a fraction of; None if it is not one
 
 
 def score_from_info(task: TaskInfo) -> Score:
@@ -180,6 +207,8 @@ class Comparison:
     notes: list[str]  # what was skipped, damaged or not measured
     schema: int = SCHEMA
     speed: Speeds | None = None  # of the speed protocol
+    # The options that make it, as a file for `badm compare` has them; empty in older files.
+    study: dict[str, Any] = field(default_factory=dict)
 
 
 def to_json(comparison: Comparison) -> str:

@@ -128,7 +128,13 @@ class RunResult:
     state_bytes: Count | None = None
 
 
-class Facts(TypedDict):
+class _LaterFacts(TypedDict, total=False):
+    """What older run files lack."""
+
+    test_samples: Count | None  # that the score is the mean of; None if it is no such mean
+
+
+class Facts(_LaterFacts):
     """What reports need to know about a task beside its record; there may be more keys."""
 
     synthetic: bool

@@ -50,7 +50,7 @@ class TaskSpeed:
 
 @dataclass(frozen=True)
 class Bounded:
-    """A statistic with its 95 % interval, from resampling tasks and seeds."""
+    """A statistic over tasks with its 95 % interval; one task has none."""
 
     value: Time
     low: Time

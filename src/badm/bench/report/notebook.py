@@ -24,7 +24,8 @@ def notebook_html(comparison: Comparison) -> str:
         for task in comparison.tasks:
             facts = ", ".join(f"{name} {value}" for name, value in task_facts(task))
             parts += [f"<h4>{escape(task.name)}</h4>", f"<p>{escape(facts)}</p>"]
-            parts.append(_table(table(comparison, task)))
+            made = table(comparison, task)
+            parts += [_table(made), f"<p>{escape(made.note)}</p>"]
             parts += _curves(comparison, task, Path(folder))
     notes = "".join(f"<li>{escape(note)}</li>" for note in comparison.notes)
     parts += [f"<ul>{notes}</ul>"] if notes else []

@@ -14,6 +14,7 @@ from plotly.offline import get_plotlyjs
 from badm.bench.files import write_atomically
 from badm.bench.records.comparisons import Comparison, TaskInfo, score_from_info
 from badm.bench.records.json_values import finite_or_none, rounded
+from badm.bench.records.studies import study_text
 from badm.bench.report.speed_table import speed_lead, speed_table
 from badm.bench.report.styles import styles
 from badm.bench.report.tables import (
@@ -69,6 +70,7 @@ def _view(comparison: Comparison) -> dict[str, Any]:
         "styles": styles(comparison.methods),
         "environment": flatten(comparison.environment),
         "words": STATUS_TEXT,
+        "study": study_text(comparison.study) if comparison.study else "",
         "speed": None
         if comparison.speed is None
         else {"lead": speed_lead(comparison), "table": speed_table(comparison)},

@@ -62,10 +62,13 @@ class Report:
         """The table of each task, then the summary and the notes."""
         from rich.text import Text
 
-        from badm.bench.report.text import console_speed_table, console_table
+        from badm.bench.report.text import console_speed_table, console_table, table_note
 
         for task in self.comparison.tasks:
             yield console_table(self.comparison, task.name, options.max_width)
+            note = table_note(self.comparison, task.name)
+            if note:
+                yield Text(note, style="dim")
         over_tasks = console_speed_table(self.comparison, options.max_width)
         if over_tasks is not None:
             yield over_tasks

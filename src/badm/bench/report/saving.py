@@ -11,6 +11,7 @@ from badm.bench import files
 from badm.bench.errors import StoreError
 from badm.bench.files import os_error_reason, write_atomically
 from badm.bench.records.comparisons import Comparison, to_json
+from badm.bench.records.studies import ENDING, study_text
 
 OUTPUT_FORMS = ".html (a page), .md (tables), .json (numbers) or a folder (figures as PNG and SVG)"
 
@@ -27,7 +28,7 @@ def check_output(path: Path) -> None:
 
 
 def save(comparison: Comparison, path: Path) -> None:
-    """Write a comparison in the form that the suffix of ``path`` names."""
+    """Write a comparison in the form that ``path`` names, and beside it what repeats it."""
     _check_form(path)
     try:
         if path.suffix == ".html":
@@ -45,8 +46,16 @@ def save(comparison: Comparison, path: Path) -> None:
 
             path.mkdir(exist_ok=True)
             draw_figures(comparison, path)
+        if comparison.study:
+            text = study_text(comparison.study)
+            write_atomically(_beside(path), text.encode(errors="replace"))
     except OSError as error:
         raise StoreError(f"cannot write {path}: {os_error_reason(error)}") from None
+
+
+def _beside(path: Path) -> Path:
+    """Where the options of a comparison are kept, to repeat it."""
+    return path.with_suffix(ENDING) if path.suffix else path / f"study{ENDING}"
 
 
 def _check_form(path: Path) -> None:

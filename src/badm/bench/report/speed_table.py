@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from badm.bench import formatting
+from badm.bench.analysis.intervals import LEVEL_TEXT
 from badm.bench.records.comparisons import Comparison
 from badm.bench.records.speeds import NEVER_COUNTS, Bounded, MethodSpeed
 from badm.bench.report.tables import Cell, Column, Line, Table, finite, mark_best
@@ -43,7 +44,8 @@ def speed_lead(comparison: Comparison) -> str:
         f"The smallest part of the budget of {comparison.speed.baseline}, in eighths, at which a "
         "method tuned for that part ends with a validation score as good as "
         f"{comparison.speed.baseline} has at the end of the whole budget: the geometric mean over "
-        "tasks, with its 95 % interval. Never is a target that the whole budget does not reach."
+        f"tasks, with its {LEVEL_TEXT} interval. Never is a target that the whole budget does not "
+        "reach."
     )
 
 
@@ -53,8 +55,8 @@ def _columns(baseline: str, reference: str) -> list[Column]:
         Column(
             "part",
             "part of the budget",
-            "Geometric mean over tasks, with its 95 % interval from resampling tasks and seeds. "
-            "Never as soon as one task is.",
+            f"Geometric mean over tasks, with its {LEVEL_TEXT} interval: Student's t over tasks, "
+            "on logarithms. Never as soon as one task is.",
             "low",
         ),
         Column("never", "never", "Tasks whose target it never reaches.", "low", False),

@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from badm.bench import formatting
+from badm.bench.analysis.differences import seeds_sentence
+from badm.bench.analysis.intervals import LEVEL_TEXT
 from badm.bench.records.comparisons import (
     Comparison,
     Interval,
+    PairedTest,
     ResultRow,
     Status,
     TaskInfo,
@@ -23,6 +26,8 @@ from badm.bench.records.comparisons import (
 )
 
 End = Literal["high", "low"]
+# Outcomes in which no cell is the best.
+UNRANKED = ("noise", "difference", "rival", "steps_difference", "steps_rival")
 
 # What a row that did not finish is called.
 STATUS_TEXT: dict[Status, str] = {
@@ -77,13 +82,14 @@ class Table:
     task: str
     columns: list[Column]
     lines: list[Line]
+    note: str = ""  # shown under it: what its intervals and tests are
 
 
 def table(comparison: Comparison, task: TaskInfo) -> Table:
     """The table of a task, without columns that are empty."""
     columns = _columns(comparison, task)
     lines = [_line(comparison, task, row) for row in comparison.rows if row.task == task.name]
-    filled = [c for c in columns if c.key == "test" or any(x.cells[c.key].text for x in lines)]
+    filled = [c for c in columns if c.key == "test" or _says_something(c, lines)]
     lines = mark_best(filled, lines)
     ranks = ("steps", "test") if comparison.objective == "steps" else ("test", "steps")
     if comparison.speed is not None:
@@ -96,7 +102,25 @@ def table(comparison: Comparison, task: TaskInfo) -> Table:
         return unfinished, [_rank(line.cells[key], ends[key]) for key in ranks]
 
     lines.sort(key=place)
-    return Table(task.name, filled, lines)
+    return Table(task.name, filled, lines, _note(comparison, task))
+
+
+def _note(comparison: Comparison, task: TaskInfo) -> str:
+    """Name intervals and tests, and say what so many seeds can and cannot say."""
+    rows = [row for row in comparison.rows if row.task == task.name and row.test is not None]
+    if not rows:
+        return ""
+    seeds = max(len(row.test.values) for row in rows if row.test is not None)
+    tests = sum(row.compared is not None for row in rows)
+    if seeds < 2:
+        return seeds_sentence(seeds, tests)
+    over = "over seeds"
+    if any(row.noise is not None for row in rows):
+        over += f" and the {formatting.count(task.test_samples or 0)} test samples together"
+    named = f"Intervals are {LEVEL_TEXT}: of scores Student's t {over}"
+    if any(row.steps_to_target is not None for row in rows):
+        named += ", of steps that of the median"
+    return f"{named}. {seeds_sentence(seeds, tests)}"
 
 
 def comparison_facts(comparison: Comparison) -> list[tuple[str, str]]:
@@ -128,6 +152,8 @@ def comparison_facts(comparison: Comparison) -> list[tuple[str, str]]:
         ("scale", ", ".join(scales) or "none"),
         ("data", data.get(tuple(sorted(synthetic)), "none")),
         ("reference", comparison.reference),
+        ("intervals", f"{LEVEL_TEXT}, Student's t"),
+        ("tests", "paired t over seeds, Holm"),
         *([("baseline", comparison.speed.baseline)] if comparison.speed is not None else []),
         *([("search", comparison.speed.search)] if comparison.speed is not None else []),
     ]
@@ -199,22 +225,53 @@ def _columns(comparison: Comparison, task: TaskInfo) -> list[Column]:
         Column(
             "test",
             f"test {task.score}",
-            f"The {task.score} on the whole test split, mean over seeds, with its confidence "
+            f"The {task.score} on the whole test split, mean over seeds, with its {LEVEL_TEXT} "
             f"interval; {better} is better.",
             task.best,
+        ),
+        Column(
+            "noise",
+            "± seeds, ± split",
+            f"What the interval is made of, each alone at {LEVEL_TEXT}: other seeds on this test "
+            "split, and another test split of as many samples for these models. Differences "
+            "between methods on one split have no part in the second.",
+            "low",
         ),
         Column(
             "difference",
             f"against {comparison.reference}",
             f"The test {task.score} minus that of {comparison.reference}, and the p-value of the "
-            "paired test, corrected for the number of comparisons.",
+            "paired t-test over seeds, corrected for the number of methods as Holm does.",
+            task.best,
+        ),
+        Column(
+            "rival",
+            "against the best other",
+            f"The test {task.score} minus that of the best other method, and the p-value of the "
+            "paired t-test over seeds; but for that of the first method corrected for all pairs of "
+            "methods as Holm does.",
             task.best,
         ),
         Column(
             "steps",
             "steps to target",
             "Steps until the validation score reached the target, median over seeds, with its "
-            "interval. A seed that misses the target counts as never.",
+            f"{LEVEL_TEXT} interval. A seed that misses the target counts as never.",
+            "low",
+        ),
+        Column(
+            "steps_difference",
+            f"steps against {comparison.reference}",
+            f"Steps over those of {comparison.reference}, geometric mean over seeds, and the "
+            "p-value of the paired t-test of their logarithms, corrected as Holm does. Where a "
+            "seed misses the target it is a test of ranks, in which a miss is last.",
+            "low",
+        ),
+        Column(
+            "steps_rival",
+            "steps against the fastest other",
+            "The same against the fastest of the other methods; but for that of the fastest "
+            "corrected for all pairs of methods as Holm does.",
             "low",
         ),
         Column(
@@ -250,8 +307,12 @@ def _line(comparison: Comparison, task: TaskInfo, row: ResultRow) -> Line:
     show = score_from_info(task).format
     cells = {
         "test": _interval(row.test, show),
+        "noise": _noise(row, show),
         "difference": _difference(comparison, row, show),
+        "rival": _rival(row, show),
         "steps": _interval(row.steps_to_target, formatting.count),
+        "steps_difference": _steps_difference(comparison, row),
+        "steps_rival": _steps_rival(row),
         "seconds": _interval(row.seconds_to_target, formatting.seconds),
         "gradients": _interval(row.gradients_to_target, formatting.count),
     }
@@ -295,11 +356,18 @@ def _instead(row: ResultRow) -> str:
 def _interval(interval: Interval | None, show: Callable[[float], str]) -> Cell:
     if interval is None or math.isnan(interval.value):
         return Cell()
-    low, high = interval.low, interval.high
-    known = len(interval.values) > 1 and not math.isnan(low) and not math.isnan(high)
-    # never–never says no more than never does.
-    note = formatting.interval(low, high, show) if known and math.isfinite(low) else ""
+    note = formatting.interval(interval.low, interval.high, show) if interval.has_ends else ""
+    misses = sum(map(math.isinf, interval.values))
+    if misses < len(interval.values) and misses and not note:
+        note = f"{misses} of {len(interval.values)} missed"
     return Cell(show(interval.value), note, finite(interval.value))
+
+
+def _noise(row: ResultRow, show: Callable[[float], str]) -> Cell:
+    if row.noise is None:
+        return Cell()
+    seeds, split = show(row.noise.seeds), show(row.noise.split)
+    return Cell(f"±{seeds.removesuffix(' %')}, ±{split}", order=row.noise.seeds)
 
 
 def _difference(comparison: Comparison, row: ResultRow, show: Callable[[float], str]) -> Cell:
@@ -307,10 +375,36 @@ def _difference(comparison: Comparison, row: ResultRow, show: Callable[[float], 
         return Cell("reference", order=0.0)
     if row.compared is None or math.isnan(row.compared.difference):
         return Cell()
-    p = row.compared.p_value
-    note = "" if math.isnan(p) else formatting.p_value(p)
-    difference = row.compared.difference
-    return Cell(formatting.signed(difference, show), note, finite(difference))
+    return _tested(row.compared, formatting.signed(row.compared.difference, show))
+
+
+def _rival(row: ResultRow, show: Callable[[float], str]) -> Cell:
+    if row.rival is None:
+        return Cell()
+    return _tested(row.rival, formatting.signed(row.rival.difference, show), named=True)
+
+
+def _steps_difference(comparison: Comparison, row: ResultRow) -> Cell:
+    if row.method == comparison.reference and row.steps_to_target is not None:
+        return Cell("reference", order=1.0)
+    return Cell() if row.steps_compared is None else _steps_tested(row.steps_compared)
+
+
+def _steps_rival(row: ResultRow) -> Cell:
+    return Cell() if row.steps_rival is None else _steps_tested(row.steps_rival, named=True)
+
+
+def _steps_tested(test: PairedTest, *, named: bool = False) -> Cell:
+    has_ratio = not math.isnan(test.difference)
+    text = f"{formatting.ratio(test.difference)}×" if has_ratio else "a miss"
+    return _tested(test, text, named=named)
+
+
+def _tested(test: PairedTest, text: str, *, named: bool = False) -> Cell:
+    p = "" if math.isnan(test.p_value) else formatting.p_value(test.p_value)
+    note = ", ".join(part for part in (test.against if named else "", p) if part)
+    order = None if math.isnan(test.difference) else finite(test.difference)
+    return Cell(text, note, order)
 
 
 def _lr(row: ResultRow) -> Cell:
@@ -352,10 +446,22 @@ def _rank(cell: Cell, first: End) -> float:
     return -cell.order if first == "high" else cell.order
 
 
+def _says_something(column: Column, lines: list[Line]) -> bool:
+    """Whether a column has texts, and others than those of a column that it would repeat."""
+    own = [line.cells[column.key].text for line in lines]
+    if column.key == "gradients":
+        return any(own) and own != [line.cells["steps"].text for line in lines]
+    if column.key == "steps_difference":
+        return not {"", "reference"}.issuperset(own)
+    if column.key in ("rival", "steps_rival"):  # of two methods one is the reference
+        return any(own) and len(lines) > 2
+    return any(own)
+
+
 def mark_best(columns: list[Column], lines: list[Line]) -> list[Line]:
     """Mark the best of each outcome; what reads the same is as good."""
     for column in columns:
-        if column.key == "difference" or not (column.outcome or column.key == "part"):
+        if column.key in UNRANKED or not (column.outcome or column.key == "part"):
             continue
         reached = [
             line.cells[column.key]

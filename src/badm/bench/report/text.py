@@ -57,6 +57,11 @@ def console_table(comparison: Comparison, task: str, width: int = WIDTH) -> Rich
     return shown
 
 
+def table_note(comparison: Comparison, task: str) -> str:
+    """What is said below the table of a task; empty if there is nothing to say."""
+    return table(comparison, _task(comparison, task)).note
+
+
 def console_speed_table(comparison: Comparison, width: int = WIDTH) -> RichTable | None:
     """The table over tasks of the speed protocol; ``None`` in another."""
     made = speed_table(comparison)
@@ -91,7 +96,8 @@ def markdown(comparison: Comparison) -> str:
     for task in comparison.tasks:
         parts += [f"## {escape(task.name)}", escape(task.description)]
         parts.append(_listed(task_facts(task)))
-        parts.append(_markdown_table(table(comparison, task)))
+        made = table(comparison, task)
+        parts += [_markdown_table(made), escape(made.note)]
         parts.append("\n".join(f"- {escape(note)}" for note in task.notes))
     parts += ["## Settings", _settings(comparison)]
     if comparison.environment:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from badm.bench import formatting
-from badm.bench.analysis.statistics import median_interval, time_to_target
+from badm.bench.analysis.intervals import median_interval
+from badm.bench.analysis.statistics import time_to_target
 from badm.bench.formatting import decibels
 from badm.bench.records.comparisons import Comparison, Curve, score_from_info
 from badm.bench.report.text import escape

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from badm.bench import formatting
-from badm.bench.analysis.statistics import median_interval, time_to_target
+from badm.bench.analysis.intervals import median_interval
+from badm.bench.analysis.statistics import time_to_target
 from badm.bench.records.comparisons import Comparison, Interval, score_from_info
 from badm.bench.report.text import escape
 from badm.bench.reproduce.part import StepsToMatch
@@ -75,7 +76,7 @@ def match_markdown(spec: StepsToMatch, comparison: Comparison) -> Iterator[str]:
     rows = ["| method | steps | times fewer |", "| --- | ---: | ---: |"]
     for one in runners:
         low, high = one.steps.low, one.steps.high
-        wide = low < high and math.isfinite(low)
+        wide = low < high and one.steps.has_ends
         span = f" ({formatting.interval(low, high, formatting.count)})" if wide else ""
         times = "–" if one.times_fewer is None else f"{formatting.significant(one.times_fewer, 2)}×"
         rows.append(f"| {one.method} | {formatting.count(one.steps.value)}{span} | {times} |")

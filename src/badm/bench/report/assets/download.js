@@ -12,15 +12,17 @@ function save(name, type, text) {
 function csv() {
   const metrics = ["test", "validation", "train_loss", "steps_to_target", "gradients_to_target", "seconds_to_target"];
   const single = ["seconds_per_step", "peak_bytes", "state_bytes", "trials", "diverged", "paper"];
+  const tests = [["compared", ""], ["rival", "rival_"], ["steps_compared", "steps_"], ["steps_rival", "steps_rival_"]];
   const heads = ["task", "method", "status", "message", "seeds", "setting",
     ...metrics.flatMap((name) => [name, `${name}_low`, `${name}_high`]),
-    "compared_against", "difference", "p_value", ...single];
+    ...tests.flatMap(([, prefix]) => ["compared_against", "difference", "p_value"].map((name) => prefix + name)),
+    ...single];
   const infinite = (name, interval, end) => interval === null ? ""
     : interval[end] ?? (name.endsWith("_to_target") ? "inf" : "");
   const rows = comparison.rows.map((row) => [
     row.task, row.method, row.status, row.message, row.seeds.join(" "), JSON.stringify(row.setting),
     ...metrics.flatMap((name) => ["value", "low", "high"].map((end) => infinite(name, row[name], end))),
-    row.compared?.against, row.compared?.difference, row.compared?.p_value,
+    ...tests.flatMap(([name]) => [row[name]?.against, row[name]?.difference, row[name]?.p_value]),
     ...single.map((name) => row[name]),
   ]);
   return [heads, ...rows].map((cells) => cells.map(csvCell).join(",")).join("\r\n") + "\r\n";

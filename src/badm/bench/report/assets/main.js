@@ -6,6 +6,8 @@ function drawHead() {
   $("summary").replaceChildren(...comparison.summary.map((sentence) => make("p", {}, sentence)));
   $("facts").replaceChildren(...factList(view.facts));
   $("environment").replaceChildren(...pairs(view.environment));
+  $("repeat").hidden = !view.study;
+  $("study").textContent = view.study;
   $("notes").hidden = !comparison.notes.length;
   $("notes-list").replaceChildren(...comparison.notes.map((note) => make("li", {}, note)));
 }

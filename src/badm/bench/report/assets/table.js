@@ -12,6 +12,7 @@ function drawTable() {
   const caption = `Results on ${state.task}`;
   $("table").replaceChildren(make("table", { "aria-label": caption },
     make("thead", {}, head), make("tbody", {}, body)));
+  $("table-note").textContent = table.note;
   $("hints").replaceChildren(...pairs(table.columns.map((column) => [column.title, column.hint])));
 }
 
