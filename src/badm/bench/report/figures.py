@@ -365,11 +365,11 @@ def _save(figure: Figure | None, folder: Path, name: str, forms: Sequence[str]) 
         drawn = io.BytesIO()
         figure.savefig(drawn, format=form, dpi=DOTS, metadata=metadata[form])
         content = drawn.getvalue()
-        write_atomically(path, _with_few_colours(content) if form == "png" else content)
+        write_atomically(path, with_few_colours(content) if form == "png" else content)
     return paths
 
 
-def _with_few_colours(picture: bytes) -> bytes:
+def with_few_colours(picture: bytes) -> bytes:
     """Store a palette instead of three bytes for each pixel: a quarter of the size, as clear."""
     from PIL import Image
 
