@@ -32,11 +32,12 @@ Index = dict[str, Any]
 HEAD = """\
 # The files of results
 
-Every figure of these pages comes from here. This page is written by `python benchmarks/results_index.py` from
-[index.json](index.json); tests compare it with the files, with the history and with the pages.
+Every figure of the pages comes from here. This page is written by
+`python benchmarks/results_index.py` from [index.json](index.json); tests compare it with the files,
+with the history and with the pages.
 
-The commit is that whose code made the numbers; later ones may have shortened or redrawn a file. **Stale** is what was measured
-before the last change of what it measures:
+The commit is that whose code made the numbers; later ones may have shortened or redrawn a file.
+**Stale** is what was measured before the last change of what it measures:
 
 {changes}
 """
@@ -44,8 +45,8 @@ TABLE = "| files | what they show | commit | stale | shown on |\n|---|---|---|--
 MADE = """
 ## How they were made
 
-Scripts and tasks read real data from the folder that `BADM_DATA` names. Minutes are those of training on one core, next to other work;
-trials of a search come on top and were not timed.
+Scripts and tasks read real data from the folder that `BADM_DATA` names. Minutes are those of
+training on one core, next to other work; trials of a search come on top and were not timed.
 
 | files | command | cost |
 |---|---|---|

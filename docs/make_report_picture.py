@@ -37,7 +37,8 @@ document.querySelectorAll("section").forEach((part) => {
 });
 const table = document.querySelector("#table");
 const last = table.querySelectorAll("tbody tr")[5];
-table.style.maxHeight = last.getBoundingClientRect().bottom - table.getBoundingClientRect().top + "px";
+const height = last.getBoundingClientRect().bottom - table.getBoundingClientRect().top;
+table.style.maxHeight = `${height}px`;
 table.style.overflow = "hidden";
 """
 SHOWN = "return Math.ceil(document.querySelector('#curves').getBoundingClientRect().bottom) + 16"
