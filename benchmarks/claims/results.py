@@ -62,6 +62,8 @@ RESULTS = PageClaims(
         "{memory('kronecker') - 2} are covariances and bases.",
         "borrows nothing, spectral {memory('spectral', 'step_peak_ratio_torch')}, kronecker "
         "{memory('kronecker', 'step_peak_ratio_torch')} (figures)",
+        "at commit {results('startup')['before']} and at {results('startup')['after']}",
+        "the median over {word(results('startup')['turns'])} turns",
         "products where we do {3 * len(constant('badm.metrics.orthogonal', 'STEPS'))} or, for wide",
     ),
     tables=(
@@ -95,6 +97,11 @@ RESULTS = PageClaims(
             "| `fused=True` | against | 25 million parameters | 2,000 tiny tensors |",
             "| {row} | `{timed('tiny', row)['theirs']}` | {timed('transformer', row)['ratio']} × "
             "| {timed('tiny', row)['ratio']} × |",
+        ),
+        (
+            "| command | seconds before | seconds now | ratio |",
+            "| {row} | {startup(row)['seconds_before']} | {startup(row)['seconds_after']} | "
+            "{startup(row)['ratio']} |",
         ),
     ),
     constants=(
