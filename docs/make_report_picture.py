@@ -25,7 +25,7 @@ from badm.bench.report.page import write_page
 ROOT = Path(__file__).parents[1]
 SOURCE = "results/digits.json"
 PICTURE = ROOT / "docs" / "report.png"
-WIDTH, SHARPNESS = 960, 1.5  # in pixels of the page, and pixels of the picture for each of them
+WIDTH, SHARPNESS = 1180, 1.25  # in pixels of the page, and pixels of the picture for each of them
 COLOURS = 128
 
 # The head, the first rows of the table and the curves; what folds or goes on below is left out.
@@ -36,7 +36,7 @@ document.querySelectorAll("section").forEach((part) => {
   part.style.marginTop = "1.5rem";
 });
 const table = document.querySelector("#table");
-const last = table.querySelectorAll("tbody tr")[5];
+const last = table.querySelectorAll("tbody tr")[4];
 const height = last.getBoundingClientRect().bottom - table.getBoundingClientRect().top;
 table.style.maxHeight = `${height}px`;
 table.style.overflow = "hidden";

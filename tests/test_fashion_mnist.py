@@ -44,26 +44,25 @@ def tuning_run(method: str, lr: float, loss: float | None, seed: int = 100) -> d
         "seed": seed,
         "validation_loss": [loss],
         "validation_accuracy": [0.5],
-        "stop": 25,
+        "stop": 50,
     }
 
 
 @pytest.mark.data
 def test_a_hundred_steps_on_fashion_mnist_order_the_metrics(on_data: ModuleType) -> None:
-    """At one learning rate the spectral metrics are ahead of Adam, the printed form is behind."""
+    """At one learning rate the default is ahead of Adam, and the printed form behind."""
     loss = {
         method: on_data.lowest_loss(on_data.run(method, 1e-3, seed=0))
-        for method in ("Adam", "BADM", "BADM kronecker-spectral", "BADM euclidean")
+        for method in ("Adam", "BADM", "BADM euclidean")
     }
-    assert loss["BADM kronecker-spectral"] < 0.9 * loss["Adam"]
     assert loss["BADM"] < 0.9 * loss["Adam"]
     assert loss["BADM euclidean"] > 2 * loss["Adam"]
 
 
 @pytest.mark.data
 def test_a_run_on_fashion_mnist_repeats_bit_for_bit(on_data: ModuleType) -> None:
-    on_data.STEPS = 25
-    once, again = (on_data.run("BADM kronecker-spectral", 3e-3, seed=1) for _ in range(2))
+    on_data.STEPS = 50
+    once, again = (on_data.run("BADM", 3e-3, seed=1) for _ in range(2))
     assert once == again
 
 
