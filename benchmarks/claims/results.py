@@ -7,7 +7,7 @@ RESULTS = PageClaims(
         "Fashion-MNIST, {fashion_setting('train_images')} real images, a small CNN, batches of "
         "{fashion_setting('batch_size')}, {fashion_setting('steps')} steps (script, runs). "
         "Learning rate and stopping point are chosen on {fashion_setting('validation_images')} "
-        "other training images: of {word(len(fashion('BADM')['tried']))} learning rates",
+        "other training images",
         "Then come {word(len(fashion_setting('final_seeds')))} fresh seeds, of which",
         "The {fashion_setting('test_images')} test images are read once a run",
         "steps to {100 * fashion_setting('target')} % validation accuracy | stopped after",
