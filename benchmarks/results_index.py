@@ -162,11 +162,13 @@ def sources_of(source: str) -> Iterator[str]:
 
 
 def links(entry: Entry) -> str:
-    """Link to the files of an entry, and to its figures further down."""
+    """Name an entry, with links to its files by their form, and to its figures further down."""
     own = [file for file in files() if name_of(file) == entry["name"]]
-    shown = [f"[{Path(file).name}]({file})" for file in own if "-figures/" not in file]
-    drawn = len(own) - len(shown)
-    return ", ".join([*shown, f"[{drawn} figures](#figures)"] if drawn else shown)
+    plain = [file for file in own if "-figures/" not in file]
+    shown = [f"[{Path(file).suffix.removeprefix('.')}]({file})" for file in plain]
+    drawn = len(own) - len(plain)
+    linked = ", ".join([*shown, f"[{drawn} figures](#figures)"] if drawn else shown)
+    return f"{entry['name']}: {linked}"
 
 
 def figures(entry: Entry) -> str:
@@ -186,7 +188,7 @@ def page(index: Index) -> str:
     drawn = "\n".join(filter(None, map(figures, index["results"])))
     shown = shown_on()
     for entry in index["results"]:
-        on = ", ".join(f"[{p}]({relative_link(p)})" for p in shown.get(entry["name"], []))
+        on = ", ".join(map(linked, shown.get(entry["name"], [])))
         old = ", ".join(entry["stale"]) or "–"
         rows.append(
             f"| {links(entry)} | {entry['shows']} | {entry['commit']} | {old} | {on or 'here'} |"
@@ -196,12 +198,16 @@ def page(index: Index) -> str:
     return "\n".join((*parts, f"\n## Figures\n\n{drawn}\n"))
 
 
-def relative_link(page: str) -> str:
+def linked(page: str) -> str:
+    """Link to a page; README.md is not on the site.
+
+    >>> linked("docs/results.md"), linked("results/speed/README.md"), linked("README.md")
+    ('[results](../docs/results.md)', '[speed/README](speed/README.md)', 'README')
     """
-    >>> relative_link("docs/results.md"), relative_link("results/speed/README.md")
-    ('../docs/results.md', 'speed/README.md')
-    """
-    return page.removeprefix("results/") if page.startswith("results/") else f"../{page}"
+    name = page.removesuffix(".md")
+    if page.startswith("results/"):
+        return f"[{name.removeprefix('results/')}]({page.removeprefix('results/')})"
+    return f"[{name.removeprefix('docs/')}](../{page})" if "/" in page else name
 
 
 def renew(index: Index) -> Index:

@@ -1,7 +1,7 @@
 """The numbers in README and docs, which ``evidence.py`` compares with the results."""
 
 from claims.choosing import CHOOSING
-from claims.guides import INSTALL, WHY
+from claims.guides import INDEX, INSTALL, WHY
 from claims.hard_problems import HARD_PROBLEMS
 from claims.page_claims import PageClaims
 from claims.readme import README
@@ -15,6 +15,7 @@ PAGES = {
     "README.md": README,
     "docs/choosing.md": CHOOSING,
     "docs/hard-problems.md": HARD_PROBLEMS,
+    "docs/index.md": INDEX,
     "docs/install.md": INSTALL,
     "docs/replicas.md": REPLICAS,
     "docs/reproduction.md": REPRODUCTION,
