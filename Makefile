@@ -58,7 +58,7 @@ clients: .venv-clients/.installed
 # One command installs it all: torch without its pin would be replaced by a build for GPUs.
 $(STAMP): pyproject.toml setup.py constraints.txt src/badm/metrics/kernel.c
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
-	@echo "Installing badm and what it is tested with into .venv ..."
+	@echo "Installing badm and what it is tested with into .venv: torch and a hundred packages, some minutes ..."
 	@$(BIN)/python -m pip install -qq --no-input --disable-pip-version-check \
 		-c constraints.txt -e '.[bench,dev,docs]'
 	@touch $@

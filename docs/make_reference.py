@@ -33,7 +33,7 @@ def page() -> str:
     """Return the page as the code has it now."""
     parts = [HEAD]
     for name, purpose in SECTIONS.items():
-        parts.append(f"\n## `{name}`\n\n{purpose}\n\n| name | |\n|---|---|\n")
+        parts.append(f"\n## `{name}`\n\n{purpose}\n\n| name | what it is |\n|---|---|\n")
         module = _module(name)
         parts += [
             f"| `{name}.{each}` | {_summary(getattr(module, each))} |\n" for each in module.__all__

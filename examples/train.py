@@ -22,7 +22,7 @@ model = nn.Sequential(
     nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)
 )
 # optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-optimizer = badm.BADM(badm.parameter_groups(model), lr=1e-2)
+optimizer = badm.BADM(model)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
 
 for epoch in range(1, 11):

@@ -2,7 +2,7 @@
 
 from claims.choosing import CHOOSING
 from claims.clients import CLIENTS
-from claims.guides import INSTALL, WHY
+from claims.guides import INDEX, INSTALL, WHY
 from claims.hard_problems import HARD_PROBLEMS
 from claims.page_claims import PageClaims
 from claims.readme import README
@@ -17,6 +17,7 @@ PAGES = {
     "docs/choosing.md": CHOOSING,
     "docs/clients.md": CLIENTS,
     "docs/hard-problems.md": HARD_PROBLEMS,
+    "docs/index.md": INDEX,
     "docs/install.md": INSTALL,
     "docs/replicas.md": REPLICAS,
     "docs/reproduction.md": REPRODUCTION,

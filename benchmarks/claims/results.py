@@ -59,6 +59,8 @@ RESULTS = PageClaims(
         "borrows nothing, spectral {memory('spectral', 'step_peak_ratio_torch')}, kronecker "
         "{memory('kronecker', 'step_peak_ratio_torch')} (figures)",
         "precision it does {3 * len(constant('badm.metrics.orthogonal', 'STEPS'))} products, or",
+        "at commit {results('startup')['before']} and at {results('startup')['after']}",
+        "the median over {word(results('startup')['turns'])} turns",
     ),
     tables=(
         (
@@ -92,6 +94,11 @@ RESULTS = PageClaims(
             "| {row} | `{step_time_rival(row)}` | {step_times(row, 'transformer')} | "
             "{step_times(row, 'tiny')} | {step_times(row, 'mixed')} | "
             "{step_times(row, 'convolutional')} | {step_times(row, 'embedding')} |",
+        ),
+        (
+            "| command | seconds before | seconds now | ratio |",
+            "| {row} | {startup(row)['seconds_before']} | {startup(row)['seconds_after']} | "
+            "{startup(row)['ratio']} |",
         ),
     ),
     constants=(

@@ -5,15 +5,16 @@ from claims.page_claims import PageClaims
 TUTORIAL = PageClaims(
     claims=(
         "scikit-learn, {lines('docs/tutorial/breast_cancer.py')} lines.",
-        "─ muon {printed('muon')} badm {printed('badm')} sgd-momentum {printed('sgd-momentum')} "
-        "lr at the edge of its range adam {printed('adam')} On breast-cancer",
-        "share the highest test accuracy, {percent(*OWN, 'badm')} %, against "
-        "{with_interval(*OWN, 'sgd-momentum')} for sgd-momentum",
-        "need the fewest steps to {100 * target('tutorial')} % on the validation split, "
-        "{steps(*OWN, 'adam')} (median of {seeds('tutorial')} seeds); badm, the fastest BADM "
-        "method, needs {steps(*OWN, 'badm')} ({steps(*OWN, 'badm') / steps(*OWN, 'adam')} times "
-        "as many); missed by sgd-momentum ({missed(*OWN, 'sgd-momentum')} of {seeds('tutorial')} "
-        "seeds).",
+        "─ muon {printed('muon')} sgd-momentum {printed('sgd-momentum')} lr at the edge of its range "
+        "adam {printed('adam')} badm {printed('badm')} lr at the edge of its range On breast-cancer",
+        "muon has the highest test accuracy, {with_interval(*OWN, 'muon')}, against "
+        "{with_interval(*OWN, 'badm')} for badm; the difference is not significant (p = "
+        "{row(*OWN, 'muon')['compared']['p_value']}, {seeds('tutorial')} seeds).",
+        "badm needs the fewest steps to {100 * target('tutorial')} % on the validation split, "
+        "{steps(*OWN, 'badm')} (median of {seeds('tutorial')} seeds, 10–45); adam, "
+        "the fastest without BADM, needs {steps(*OWN, 'adam')} "
+        "({steps(*OWN, 'adam') / steps(*OWN, 'badm')} times as many), and their intervals overlap; "
+        "missed by sgd-momentum ({missed(*OWN, 'sgd-momentum')} of {seeds('tutorial')} seeds).",
         "That is {len(results('tutorial')['rows'])} methods × ({results('tutorial')['trials']} "
         "trials + {seeds('tutorial')} seeds) = {runs('tutorial')} runs",
         "there are fourteen of them (`badm list methods` shows all there are) and "

@@ -175,6 +175,12 @@ def _memory_row(optimizer: str) -> dict[str, Any]:
     return dict(next(r for r in rows if (r["set"], r["optimizer"]) == ("transformer", optimizer)))
 
 
+def startup(command: str) -> dict[str, Any]:
+    """Return what a command costs before it does any work, now and before."""
+    rows = results("startup")["cpu_seconds"]
+    return dict(next(r for r in rows if r["command"] == command.strip("`")))
+
+
 def weights_pretrained() -> float:
     """Count the weights of the masked language model; Adam keeps 8 bytes for each."""
     return float(row(*PRETRAINED, "adam")["state_bytes"] / 8)

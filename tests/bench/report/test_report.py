@@ -24,6 +24,7 @@ from rich.console import Console
 from badm.bench.formatting import interval, significant
 from badm.bench.records.comparisons import Artifact, Interval, MethodInfo, ResultRow, to_json
 from badm.bench.records.comparisons import PairedTest as Paired
+from badm.bench.records.json_values import finite_or_none
 from badm.bench.report.figures import draw_figures
 from badm.bench.report.page import write_page
 from badm.bench.report.styles import COLOURS, styles
@@ -278,6 +279,8 @@ def test_the_page_is_one_file_with_the_whole_comparison_in_it(tmp_path: Path) ->
     embedded = json.loads(elements.data)["comparison"]
     pictures = embedded.pop("artifacts")
     numbers = significant_digits(json.loads(to_json(base)))
+    curves = [finite_or_none(asdict(curve)) for curve in base.curves]  # to_json has fewer digits
+    numbers["curves"] = significant_digits(curves)
     assert numbers.pop("exhibits") == []  # of the page only
     assert embedded == {**numbers, "speed": None}
     assert pictures == [asdict(one) for one in base.artifacts]
@@ -333,7 +336,13 @@ def test_figures_are_text_and_the_same_every_time(tmp_path: Path) -> None:
     second = draw_figures(base, tmp_path / "second")
     assert [path.name for path in first] == [
         f"{name}.{ending}"
-        for name in ("digits-score", "digits-loss", "digits-sensitivity", "profile")
+        for name in (
+            "digits-score",
+            "digits-time",
+            "digits-loss",
+            "digits-sensitivity",
+            "profile",
+        )
         for ending in ("png", "svg")
     ]
     for one, other in zip(first, second, strict=True):
@@ -361,6 +370,28 @@ def test_the_axis_of_a_loss_has_numbers_and_room_for_them(
     svg = path.read_text(encoding="utf-8")
     ticks = set(re.findall(r">([\d.e-]+)</text>", svg.partition("matplotlib.axis_2")[2]))
     assert ticks == shown
+
+
+def test_over_time_a_score_stands_at_the_mean_of_the_seconds_of_its_seeds(tmp_path: Path) -> None:
+    base = comparison(tasks=1, methods=1, seeds=2)
+    of_seeds = zip(base.curves, ([0.0, 1.0, 2.0, 9.0], [0.0, 3.0, 4.0, 9.0]), strict=True)
+    curves = [
+        replace(
+            curve,
+            evaluated=[0, 10, 20, 30],
+            evaluated_seconds=seconds,
+            validation={"accuracy": [0.90, 0.92, 0.94, math.nan]},
+        )
+        for curve, seconds in of_seeds
+    ]
+    changed = replace(base, curves=curves)
+    (path,) = draw_figures(changed, tmp_path, kinds=("time",), forms=("svg",))
+    svg = path.read_text(encoding="utf-8")
+    assert ">seconds of training</text>" in svg
+    (line,) = re.findall(r'd="(M [^"]*)" clip-path="[^"]*" style="fill: none; stroke: #0a66b0', svg)
+    x = [float(point.split()[0]) for point in re.split("[ML]", line) if point.strip()]
+    assert (x[1] - x[0]) / (x[2] - x[0]) == pytest.approx(2 / 3, abs=1e-4)
+    assert len(x) == 3  # the line ends where a seed diverged
 
 
 @pytest.mark.slow

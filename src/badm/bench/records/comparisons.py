@@ -18,7 +18,7 @@ from badm.bench.records.speeds import Speeds
 from badm.bench.task import Score
 
 SCHEMA = 1
-CURVE_DIGITS = 6  # most of a file is curves
+CURVE_DIGITS = 5  # most of a file is curves
 SAVED_ARTIFACTS = "exhibits"  # their name in files, where the list is always empty
 
 Status = Literal["finished", "diverged", "failed", "cannot", "missing"]

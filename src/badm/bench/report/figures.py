@@ -7,8 +7,9 @@ import io
 import math
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -62,8 +63,9 @@ Line = tuple[list[float], list[float], list[float], list[float]]
 LARGEST = 1e100  # number that is drawn: axes and ticks multiply, and infinity has no place
 TALLEST = 4.0  # times as high as wide, of a picture
 PICTURES_PER_ROW = 3  # methods, where their pictures are of one step only
-KINDS = ("score", "loss", "sensitivity", "profile", "speed", "artifacts")
+KINDS = ("score", "time", "loss", "sensitivity", "profile", "speed", "artifacts")
 FORMS = ("png", "svg")
+X_LABELS = {"steps": "steps", "seconds": "seconds of training"}
 DOTS = 130  # by inch, of a PNG picture
 COLOURS = 128
 
@@ -81,6 +83,7 @@ def draw_figures(
     written: list[Path] = []
     of_task = {
         "score": _score,
+        "time": partial(_score, across="seconds"),
         "loss": _losses,
         "sensitivity": _sensitivity,
         "artifacts": _artifacts,
@@ -98,18 +101,23 @@ def draw_figures(
     return written
 
 
-def _score(comparison: Comparison, task: TaskInfo, looks: dict[str, Style]) -> Figure | None:
+def _score(
+    comparison: Comparison,
+    task: TaskInfo,
+    looks: dict[str, Style],
+    across: Literal["steps", "seconds"] = "steps",
+) -> Figure | None:
     lines = {}
     for method in looks:
         curves = _curves(comparison, task, method)
         line = _mean([(c.evaluated, c.validation.get(task.score, [])) for c in curves])
         if line is not None:
-            lines[method] = line
+            lines[method] = line if across == "steps" else _over_time(line, curves)
     if not lines:
         return None
     figure, (axes,) = _empty(1)
     _draw_lines(axes, lines, looks)
-    axes.set(title=task.name, xlabel="steps", ylabel=f"validation {task.score}")
+    axes.set(title=task.name, xlabel=X_LABELS[across], ylabel=f"validation {task.score}")
     if _orders(lines, task):
         axes.set_yscale("log")
         _plain_ticks(axes.yaxis)
@@ -132,6 +140,14 @@ def _score(comparison: Comparison, task: TaskInfo, looks: dict[str, Style]) -> F
         )
     _legend(figure, axes)
     return figure
+
+
+def _over_time(line: Line, curves: Sequence[Curve]) -> Line:
+    """Put a line over the seconds of training that its steps took, the mean over seeds."""
+    taken = _mean([(c.evaluated, c.evaluated_seconds) for c in curves])
+    assert taken is not None  # the line has its steps
+    seconds = dict(zip(taken[0], taken[1], strict=True))
+    return [seconds[step] for step in line[0]], *line[1:]
 
 
 def _orders(lines: dict[str, Line], task: TaskInfo) -> bool:
@@ -365,11 +381,11 @@ def _save(figure: Figure | None, folder: Path, name: str, forms: Sequence[str]) 
         drawn = io.BytesIO()
         figure.savefig(drawn, format=form, dpi=DOTS, metadata=metadata[form])
         content = drawn.getvalue()
-        write_atomically(path, _with_few_colours(content) if form == "png" else content)
+        write_atomically(path, with_few_colours(content) if form == "png" else content)
     return paths
 
 
-def _with_few_colours(picture: bytes) -> bytes:
+def with_few_colours(picture: bytes) -> bytes:
     """Store a palette instead of three bytes for each pixel: a quarter of the size, as clear."""
     from PIL import Image
 
