@@ -11,7 +11,7 @@ README = PageClaims(
         "{word(results('speed/defaults')['over_tasks']['won'])} and loses "
         "{word(results('speed/defaults')['over_tasks']['lost'])}",
         "({word(len(results('rivals')['tasks']))} tasks, by task and with intervals)",
-        "Every method tuned with {word(results('rivals')['trials'])} learning rates a task, then "
+        "tuned alike, {word(results('rivals')['trials'])} learning rates a task and then "
         "{word(results('rivals')['seeds'])} fresh seeds",
         "badm.Consensus(model.parameters(), optimizer, every={default(badm.Consensus, 'every')})",
     ),
