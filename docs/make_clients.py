@@ -46,8 +46,8 @@ graphs that {more} more steps add while the learning rate changes at every step.
 |---|---|---|---|---|
 """
 AFTER_COMPILE = """
-The kronecker metrics choose in Python, between graphs, the matrices whose bases are due; torch does
-not count that as breaks.
+The kronecker metrics renew their bases in Python, after the graph; the second step compiles again,
+since the bases are there then.
 """
 INSIDE = """## Matrices inside of a parameter
 
