@@ -52,9 +52,10 @@ since the bases are there then.
 INSIDE = """## Matrices inside of a parameter
 
 Some layers keep several matrices in one parameter. `badm.parameter_groups` reads as a stack those
-that share neither inputs nor outputs: experts and the groups of a convolution. Depthwise kernels
-are vectors. With `split=True` it cuts what shares its inputs too: query, key and value, gate and
-up, the gates of an LSTM or GRU. `badm.explain` shows how each is read, and
+that share neither inputs nor outputs: experts and the groups of a convolution. With `split=True`
+it cuts what shares its inputs too: query, key and value, gate and up, the gates of an LSTM or GRU.
+That is not the default, since it was no better on all of them, and depthwise kernels stay one
+matrix, since they were worse as vectors. `badm.explain` shows how each is read, and
 `overrides={{"*.qkv.weight": {{"blocks": 3}}}}` says it by name: `blocks` cuts the axes of a
 parameter in order, `(1, 3)` the second one. A checkpoint from before continues as it was read then.
 
