@@ -65,7 +65,7 @@ rates {rates}, and its difference to one matrix; below 0 is better.
 | parameter | read as | loss | difference | of each seed |
 |---|---|---|---|---|
 """
-NOT_INSTALLED = "not tried: could not be installed"
+NOT_INSTALLED = "not tried: not installed beside torch for CPUs"
 
 
 def page() -> str:
