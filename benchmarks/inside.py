@@ -202,7 +202,7 @@ CASES = {
     "depthwise kernels": Case(
         "fashion-mlp",
         lambda: convolutional(24),
-        {"one matrix": {"overrides": {"*grouped.weight": "spectral"}}, "vectors": {}},
+        {"one matrix": {}, "vectors": {"overrides": {"*grouped.weight": "diagonal"}}},
     ),
     "gates of a GRU": Case("char-imdb", lambda: Recurrent(nn.GRU), FUSED),
 }

@@ -46,15 +46,16 @@ graphs that {more} more steps add while the learning rate changes at every step.
 |---|---|---|---|---|
 """
 AFTER_COMPILE = """
-The kronecker metrics choose in Python, between graphs, the matrices whose bases are due; torch does
-not count that as breaks.
+The kronecker metrics renew their bases in Python, after the graph; the second step compiles again,
+since the bases are there then.
 """
 INSIDE = """## Matrices inside of a parameter
 
 Some layers keep several matrices in one parameter. `badm.parameter_groups` reads as a stack those
-that share neither inputs nor outputs: experts and the groups of a convolution. Depthwise kernels
-are vectors. With `split=True` it cuts what shares its inputs too: query, key and value, gate and
-up, the gates of an LSTM or GRU. `badm.explain` shows how each is read, and
+that share neither inputs nor outputs: experts and the groups of a convolution. With `split=True`
+it cuts what shares its inputs too: query, key and value, gate and up, the gates of an LSTM or GRU.
+That is not the default, since it was no better on all of them, and depthwise kernels stay one
+matrix, since they were worse as vectors. `badm.explain` shows how each is read, and
 `overrides={{"*.qkv.weight": {{"blocks": 3}}}}` says it by name: `blocks` cuts the axes of a
 parameter in order, `(1, 3)` the second one. A checkpoint from before continues as it was read then.
 
@@ -64,7 +65,7 @@ rates {rates}, and its difference to one matrix; below 0 is better.
 | parameter | read as | loss | difference | of each seed |
 |---|---|---|---|---|
 """
-NOT_INSTALLED = "not tried: could not be installed"
+NOT_INSTALLED = "not tried: not installed beside torch for CPUs"
 
 
 def page() -> str:

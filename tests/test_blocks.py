@@ -166,7 +166,7 @@ def test_a_checkpoint_resumes_bit_for_bit(metric: str, path: str) -> None:
 
 
 class Net(nn.Module):
-    """A fused projection, gates, experts, groups, a depthwise kernel and what is around them."""
+    """A fused projection, gates, groups, a depthwise kernel, pairs and what is around them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,6 +189,7 @@ LABELS = {
     "hidden.weight": None,
     "grouped.weight": (2,),
     "up.weight": (2,),
+    "depthwise.weight": None,
     "lstm.weight_ih_l0": (4,),
     "lstm.weight_hh_l0": (4,),
     "gru.weight_ih": (3,),
@@ -282,17 +283,9 @@ def test_kernels_under_weight_norm_are_read_by_their_layer() -> None:
     assert found["0.parametrizations.weight.original1"] == (2,)
 
 
-def test_depthwise_kernels_are_vectors_with_decay() -> None:
-    model = Net()
-    names = {p: name for name, p in model.named_parameters()}
-    (group,) = [
-        group
-        for group in parameter_groups(model, weight_decay=0.1)
-        if "depthwise.weight" in [names[p] for p in group["params"]]
-    ]
-    assert (group["metric"], group["weight_decay"]) == ("diagonal", 0.1)
-    row = next(r for r in explain(BADM(model)).rows if r.name == "depthwise.weight")
-    assert (row.kind, row.used, row.matrix) == ("depthwise kernel", "diagonal", None)
+def test_depthwise_kernels_stay_one_matrix_of_channels_by_taps() -> None:
+    row = next(r for r in explain(BADM(Net())).rows if r.name == "depthwise.weight")
+    assert (row.kind, row.used, row.matrix, row.matrices) == ("matrix", "spectral", (6, 9), 1)
 
 
 def test_explain_says_how_each_is_read() -> None:
@@ -311,7 +304,7 @@ def test_a_checkpoint_of_before_loads_and_continues_as_it_was(metric: str) -> No
     """Then all matrices of a model were one group, and each parameter was one matrix."""
 
     def groups(model: nn.Module) -> list[dict[str, Any]]:
-        whole = dict.fromkeys([*LABELS, "depthwise.weight"], metric)
+        whole = dict.fromkeys(LABELS, metric)
         plain = parameter_groups(model, metric=metric, split=True)
         names = {p: name for name, p in model.named_parameters()}
         merged: dict[Any, dict[str, Any]] = {}

@@ -11,6 +11,7 @@ from typing import Any, cast, overload
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo as not_compiled  # as torch.optim: dynamo comes late
 from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiable
 
 from badm import faults, metrics, update
@@ -22,7 +23,7 @@ from badm.groups.earlier import split_groups
 from badm.groups.roles import Routing, recall
 from badm.metrics import Metric, Parameters
 from badm.metrics.matrices import Blocks
-from badm.metrics.protocol import State, Step, state_dtype
+from badm.metrics.protocol import Later, State, Step, state_dtype
 from badm.metrics.raw_memory import PLAIN_TYPES
 from badm.update import as_blocks
 
@@ -242,6 +243,8 @@ class BADM(Optimizer):
                 loss = closure()
         if not torch.compiler.is_compiling() and self._first_steps is not None:
             self._first_steps = self._first_steps.look(self.param_groups)
+        # One break at the end, and not one for each matrix: a compiled step is one graph.
+        later: Later | None = [] if torch.compiler.is_compiling() else None
         for index, group in enumerate(self.param_groups):
             self._agree_on_beta(index, group)
             if torch.compiler.is_compiling():
@@ -249,21 +252,22 @@ class BADM(Optimizer):
             elif self._metrics.get(index) != (group["metric"], as_blocks(group["blocks"])):
                 self._reset_stale_states(index)
             real, pairs, sharded = self._collect(group)
+            settings = replace(update.settings_of(group), later=later)
             try:
                 if len(real):
-                    _step_function(group)(real, update.settings_of(group))
+                    _step_function(group)(real, settings)
                 if len(pairs):
                     fallback = metrics.find(group["metric"]).fallback
-                    _step_function(group)(
-                        pairs, replace(update.settings_of(group), metric=fallback)
-                    )
+                    _step_function(group)(pairs, replace(settings, metric=fallback))
                 if len(sharded):
                     # Not fused: kernels need plain memory, which a DTensor does not have.
                     step = update.loop if group["foreach"] is False else update.foreach
-                    update.sharded(sharded, update.settings_of(group), step)
+                    update.sharded(sharded, settings, step)
             except (KeyError, RuntimeError) as error:
                 self._raise_if_mismatched(group, error)
                 raise
+        if later:
+            _do(later)
         return loss
 
     def _agree_on_beta(self, index: int, group: dict[str, Any]) -> None:
@@ -445,6 +449,12 @@ def penalties(group: dict[str, Any]) -> tuple[float, float]:
     return sigma * group["beta"] / (1 - group["beta"]), sigma
 
 
+@not_compiled
+def _do(later: Later) -> None:
+    for function, arguments in later:
+        function(*arguments)
+
+
 def _step_function(group: dict[str, Any]) -> Step:
     if group["differentiable"]:
         return update.loop
@@ -456,9 +466,10 @@ def _step_function(group: dict[str, Any]) -> Step:
 def _new_state(metric: Metric, p: Tensor, index: int, routing: Routing | None) -> State:
     index = metric.place_of(p, index) if routing is None else routing.place[1]
     shape = metric.buffer_shape(p)
-    if shape != tuple(p.shape) and fsdp.is_sharded(p):
+    alike = shape == tuple(p.shape) and metric.shards_buffers
+    if not alike and fsdp.is_sharded(p):
         p = fsdp.unsharded_like(p)  # a buffer of another shape cannot be sharded like the parameter
-    if shape == tuple(p.shape):
+    if alike:
         dual = torch.zeros_like(p, dtype=state_dtype(p))
     else:
         dual = torch.zeros(shape, dtype=state_dtype(p), device=p.device)

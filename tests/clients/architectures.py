@@ -366,7 +366,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         lambda: hf.ConvNextForImageClassification(
             hf.ConvNextConfig(hidden_sizes=[8] * 4, depths=[1] * 4)
         ),
-        {"depthwise kernel": ("*.dwconv.weight",), "output layer": ("classifier.weight",)},
+        {"output layer": ("classifier.weight",)},
     ),
     "ResNet, classes": Architecture(
         lambda: hf.ResNetForImageClassification(
@@ -374,13 +374,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         ),
         {"output layer": ("classifier.1.weight",)},
     ),
-    "SegFormer": Architecture(
-        segformer,
-        {
-            "depthwise kernel": ("*.dwconv.dwconv.weight",),
-            "output layer": ("decode_head.classifier.weight",),
-        },
-    ),
+    "SegFormer": Architecture(segformer, {"output layer": ("decode_head.classifier.weight",)}),
     "DETR": Architecture(
         detr,
         {
@@ -395,14 +389,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "output layer": ("visual_projection.weight", "text_projection.weight"),
         },
     ),
-    "Mamba": Architecture(
-        mamba,
-        {
-            "depthwise kernel": ("*.conv1d.weight",),
-            "embedding": ("*.embeddings.weight",),
-            "vector": ("*.A_log",),
-        },
-    ),
+    "Mamba": Architecture(mamba, {"embedding": ("*.embeddings.weight",), "vector": ("*.A_log",)}),
     "Perceiver, masked words": Architecture(
         perceiver,
         {

@@ -18,6 +18,10 @@ from tests.clients.harness import ADAMW, METRICS, Client, outcome, versions
 
 HUGGING_FACE = ("transformers", "accelerate")
 ROUNDING = 1e-5  # float32, summed in another order
+EPOCHS = (
+    "saved at the end of an epoch: of one that had begun, Lightning takes the first batches again, "
+    "with AdamW too"
+)
 
 CLIENTS = (
     Client("torch.compile of the training step", "with_torch:with_compile"),
@@ -44,8 +48,8 @@ CLIENTS = (
     ),
     Client("Accelerate", "with_hugging_face:with_accelerate", ("accelerate",), (2, 2)),
     Client("PEFT, LoRA", "with_hugging_face:with_peft", ("peft", "transformers")),
-    Client("Lightning", "with_lightning:with_trainer", ("lightning",)),
-    Client("Lightning, DDP", "with_lightning:with_trainer", ("lightning",), (2, 2)),
+    Client("Lightning", "with_lightning:with_trainer", ("lightning",), note=EPOCHS),
+    Client("Lightning, DDP", "with_lightning:with_trainer", ("lightning",), (2, 2), note=EPOCHS),
     Client("Fabric", "with_lightning:with_fabric", ("lightning",)),
     Client("Fabric, DDP", "with_lightning:with_fabric", ("lightning",), (2, 2)),
     Client(
@@ -66,6 +70,7 @@ CLIENTS = (
         "with_others:with_deepspeed",
         ("deepspeed",),
         note="flattens all parameters into vectors, so that matrices get the diagonal metric",
+        launched=True,
     ),
 )
 

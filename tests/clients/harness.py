@@ -95,6 +95,11 @@ class Client:
     ranks: tuple[int, int] = (1, 1)
     near: float = 0.0
     note: str = ""
+    launched: bool = False  # one process too has the environment that torchrun gives
+
+    @property
+    def in_groups(self) -> bool:
+        return self.launched or max(self.ranks) > 1
 
 
 def network() -> nn.Module:
@@ -179,7 +184,7 @@ def _run(client: Client, run: Run, ranks: int) -> Any:
     processes = [
         context.Process(
             target=_in_process,
-            args=(client.train, replace(run, rank=r, ranks=ranks), port, sender),
+            args=(client, replace(run, rank=r, ranks=ranks), port, sender),
             daemon=True,
         )
         for r in range(ranks)
@@ -203,11 +208,11 @@ def _received(receiver: Any) -> Any:
         return None
 
 
-def _in_process(where: str, run: Run, port: int, sender: Any) -> None:
+def _in_process(client: Client, run: Run, port: int, sender: Any) -> None:
     torch.set_num_threads(1)
-    if run.ranks > 1:
+    if client.in_groups:
         _join_group(run, port)
-    module, _, function = where.partition(":")
+    module, _, function = client.train.partition(":")
     try:
         found = getattr(import_module(f"tests.clients.{module}"), function)(run)
     except Exception as error:

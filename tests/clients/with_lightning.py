@@ -52,7 +52,8 @@ def with_trainer(run: Run) -> list[Tensor]:
     checkpoints = sorted(run.checkpoint.parent.glob("*.ckpt"))
     trainer.fit(
         module,
-        DataLoader(TensorDataset(*samples(run.ranks * STEPS * BATCH)), batch_size=BATCH),
+        # An epoch ends where the checkpoint is: Lightning does not skip batches of one begun.
+        DataLoader(TensorDataset(*samples(run.ranks * SAVED_AT * BATCH)), batch_size=BATCH),
         ckpt_path=str(checkpoints[0]) if checkpoints else None,
         weights_only=False,
     )

@@ -30,9 +30,9 @@ def parameter_groups(
     - Matrices and convolution kernels: ``metric``, with weight decay. Several matrices in one
       parameter are read as a stack of them, by ``blocks`` of their group: experts, the groups of a
       convolution, and with ``split`` fused projections and the gates of a recurrent layer.
-    - Embeddings, depthwise kernels, and in the kronecker metrics the output layers: the diagonal
-      metric, with weight decay. A step touches few rows of an embedding, which is no map whose
-      singular values should be equal.
+    - Embeddings, and in the kronecker metrics the output layers: the diagonal metric, with weight
+      decay. A step touches few rows of an embedding, which is no map whose singular values should
+      be equal.
     - Biases, gains of normalisation layers, tables of positions and tokens, and other vectors: the
       diagonal metric (the euclidean one if that is ``metric``), no weight decay.
 
@@ -77,12 +77,9 @@ def parameter_groups(
         options = {"metric": suited, "weight_decay": weight_decay if role.decays else 0.0}
         options |= {**({"blocks": blocks} if blocks else {}), **changes}
         # Groups have this order: matrices, what is around them, vectors; then what was overridden.
-        place = 2 if role.kind in ("table", "vector") else 1
-        if role.kind == "depthwise kernel" or _suits(chosen, role):
-            place = 0
+        place = 0 if _suits(chosen, role) else 2 if role.kind in ("table", "vector") else 1
         key = (pattern, place, not role.decays)
-        apart = (role.kind == "depthwise kernel" and suited != metric, blocks)
-        groups.setdefault((*key, *apart), {"params": [], **options})["params"].append(p)
+        groups.setdefault((*key, blocks), {"params": [], **options})["params"].append(p)
         whole.setdefault(key, []).append(p)
         if "metric" in changes:
             asked = changes["metric"]

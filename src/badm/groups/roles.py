@@ -12,10 +12,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from badm.groups.layers import EMBEDDINGS, NORMALISATIONS, weight_of
 from badm.groups.outputs import Output, output_layers
-from badm.groups.stacks import Stack, is_depthwise, stack_of
+from badm.groups.stacks import Stack, stack_of
 from badm.metrics.matrices import is_matrix
 
-Kind = Literal["matrix", "depthwise kernel", "embedding", "output layer", "table", "vector"]
+Kind = Literal["matrix", "embedding", "output layer", "table", "vector"]
 
 _TABLE = re.compile(
     r"(^|_)(pos|position|positional|tokens?|embeds?|embeddings?|emb|latents?|queries|prompts?"
@@ -88,11 +88,7 @@ def roles(module: nn.Module, output: Output | None = None) -> dict[nn.Parameter,
             if p not in found:
                 name = f"{path}.{key}" if path else key
                 kind, why = _kind(layer, name, p, embeddings, outputs)
-                stack = None
-                if kind == "matrix" and is_depthwise(module, path, key):
-                    kind, why = "depthwise kernel", "a kernel for each channel"
-                elif kind == "matrix":
-                    stack = stack_of(module, path, key, p)
+                stack = stack_of(module, path, key, p) if kind == "matrix" else None
                 decays = kind not in ("vector", "table") and p not in without_decay
                 found[p] = Role(name, kind, why, decays, stack)
     return found

@@ -10,7 +10,7 @@ from torch import nn
 from badm.metrics.matrices import Blocks
 
 _CONVOLUTIONS = nn.modules.conv._ConvNd
-_GATES = {"LSTM": 4, "LSTMCell": 4, "GRU": 3, "GRUCell": 3}
+_GATES: dict[type[nn.Module], int] = {nn.LSTM: 4, nn.LSTMCell: 4, nn.GRU: 3, nn.GRUCell: 3}
 
 # Projections whose rows are query, key and value, one after the other. Not query_key_value, whose
 # rows go head by head.
@@ -50,23 +50,19 @@ def stack_of(module: nn.Module, path: str, key: str, p: nn.Parameter) -> Stack |
         return _groups_of(layer, key)
     if isinstance(layer, nn.Bilinear) and key == "weight":
         return Stack("one for each output", (len(p),), (len(p),))
-    gates = _GATES.get(type(layer).__name__) if isinstance(layer, _recurrent()) else None
+    gates = next((count for kind, count in _GATES.items() if isinstance(layer, kind)), None)
     if gates and key.startswith(("weight_ih", "weight_hh")):
         return Stack(f"{gates} gates", (), (gates,))
     return _of_experts(layer, path, key, p) if p.ndim == 3 else _fused(layer, path, key, p)
 
 
-def is_depthwise(module: nn.Module, path: str, key: str) -> bool:
-    """Return whether it is a kernel with a group for each channel: vectors, and no matrix."""
-    layer, key = _layer(module, path, key)
-    if not isinstance(layer, _CONVOLUTIONS) or not key.startswith("weight") or layer.groups == 1:
-        return False
-    return layer.groups in (layer.in_channels, layer.out_channels)
-
-
 def _groups_of(layer: _CONVOLUTIONS, key: str) -> Stack | None:
-    """Return the groups of a convolution, along the first axis whether transposed or not."""
-    if layer.groups == 1 or not key.startswith("weight"):
+    """Return the groups of a convolution, along the first axis whether transposed or not.
+
+    Depthwise kernels have a vector for each channel. They stay one matrix of channels by taps, in
+    which they trained better than as vectors (results/inside.json).
+    """
+    if layer.groups in (1, layer.in_channels, layer.out_channels) or not key.startswith("weight"):
         return None
     return Stack(f"{layer.groups} groups", (layer.groups,), (layer.groups,))
 
@@ -88,7 +84,8 @@ def _of_experts(layer: nn.Module, path: str, key: str, p: nn.Parameter) -> Stack
 def _fused(layer: nn.Module, path: str, key: str, p: nn.Parameter) -> Stack | None:
     """Return the projections that one matrix has side by side, by its name."""
     name = (path if key == "weight" else key).rpartition(".")[2].lower()
-    output = 1 if type(layer).__name__ == "Conv1D" else 0  # of transformers: (in, out)
+    # Of transformers, (in, out); fully_shard puts a word before the name of a class.
+    output = 1 if type(layer).__name__.endswith("Conv1D") else 0
     rows, columns = p.shape[output], p.shape[1 - output]
     if _QKV.search(name) and rows == 3 * columns:  # else fewer keys than queries
         return Stack("query, key and value", (), (1, 3) if output else (3,))
@@ -103,7 +100,3 @@ def _layer(module: nn.Module, path: str, key: str) -> tuple[nn.Module, str]:
     if found:
         return module.get_submodule(outer.removesuffix(".")), inner
     return module.get_submodule(path), key
-
-
-def _recurrent() -> tuple[type[nn.Module], ...]:
-    return nn.RNNBase, nn.RNNCellBase

@@ -71,6 +71,7 @@ class Kronecker(Metric):
 
     name = "kronecker"
     reads_blocks = True
+    shards_buffers = False  # they are in the basis, which every rank has
     suits_output_layer = False
     differentiable = False  # eigenvectors are found by iteration, without a derivative
     beta2 = 0.95
@@ -145,7 +146,10 @@ class Kronecker(Metric):
             (x,) = foreach_direction([rotated], [joint], s)
             _copy_back(joint, part.states)
             x = eigenbases.from_blocks(eigenbases.rotate_back(x, left, right), *g.shape[1:])
-            eigenbases.update_bases(part.states, blocks, s.second_memory)
+            if s.later is None:
+                eigenbases.update_bases(part.states, blocks, s.second_memory)
+            else:
+                s.later.append((eigenbases.update_bases, (part.states, blocks, s.second_memory)))
             yield part, x
 
     def sharded(self, params: Parameters, s: Settings, step: Step) -> None:

@@ -53,6 +53,7 @@ class KroneckerSpectral(Metric):
     state_keys = _KRONECKER.state_keys
     optional_state_keys = _KRONECKER.optional_state_keys
     reads_blocks = True
+    shards_buffers = _KRONECKER.shards_buffers
 
     kronecker = _KRONECKER
 

@@ -22,6 +22,10 @@ from badm.metrics.matrices import Blocks
 State = dict[str, Any]
 
 
+# Calls that cannot be compiled, with their arguments.
+Later = list[tuple[Callable[..., None], tuple[Any, ...]]]
+
+
 @dataclass(frozen=True)
 class Settings:
     """Hyperparameters of one parameter group for one step, as :class:`badm.BADM` takes them.
@@ -38,6 +42,7 @@ class Settings:
     weight_decay: float
     maximize: bool
     blocks: Blocks = ()  # into how many blocks each axis is cut; (): one matrix
+    later: Later | None = None  # what a compiled step leaves to do after it; None: do it at once
 
     def for_metric(self, metric: Metric) -> Settings:
         """Return the settings with the metric's own ``beta2`` where the group gives none.
@@ -122,6 +127,7 @@ class Metric(ABC):
         symmetric: Whether ``Q`` is symmetric, as the theory of ADMM wants a metric to be.
         reads_blocks: Whether it can read a parameter as a stack of matrices.
         blocks: Into how many blocks the axes of a parameter are cut; ``()`` reads one matrix.
+        shards_buffers: Whether a buffer with the shape of a sharded parameter is sharded too.
         state_keys: Keys of a state after its first step.
         optional_state_keys: Keys that a state may have besides.
 
@@ -147,6 +153,7 @@ class Metric(ABC):
     beta2: float = 0.999
     symmetric: bool = True
     reads_blocks: bool = False
+    shards_buffers: bool = True
     blocks: Blocks = ()
     state_keys: frozenset[str] = frozenset({"dual"})
     optional_state_keys: frozenset[str] = frozenset()
