@@ -8,11 +8,11 @@ and is made by the functions of ``badm compare``, from run files to p-values, fo
 two names.
 
 - With seeds of its own each name has other seeds: the runs have nothing in common.
-- With the same seeds, as in a comparison, the second name has a learning rate 0.1 % larger: runs
-  start alike and end apart by chance alone.
+- With the same seeds, as in a comparison, one of the two has a learning rate 0.1 % larger, by the
+  toss of a coin for each seed: runs start alike and end apart by chance alone.
 
-For the power the second name has the steps of its runs multiplied by a factor, so that the true
-difference is known; its scores stay as they are. Trained runs are kept and not repeated.
+For the power the names have seeds of their own, and the second has the steps of its runs multiplied
+by a factor, so that the true difference is known. Trained runs are kept and not repeated.
 """
 
 from __future__ import annotations
@@ -163,8 +163,17 @@ def drawn(
     own, nudged = configs(studied, 1.0), configs(studied, NUDGE)
     for _ in range(count):
         chosen = random.permutation(studied.seeds)[: seeds if same else 2 * seeds]
-        first = [own[place] for place in chosen[:seeds]]
-        second = [nudged[place] for place in chosen] if same else [own[p] for p in chosen[seeds:]]
+        if same:
+            pairs = [
+                (own[place], nudged[place]) if coin else (nudged[place], own[place])
+                for place, coin in zip(chosen, random.random(seeds) < 0.5, strict=True)
+            ]
+        else:
+            pairs = [
+                (own[one], own[two])
+                for one, two in zip(chosen[:seeds], chosen[seeds:], strict=True)
+            ]
+        first, second = zip(*pairs, strict=True)
         yield comparison(studied, store, first, second)
 
 

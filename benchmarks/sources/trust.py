@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statistics import fmean
+from typing import Any
 
 from sources.files import results
 
@@ -25,9 +26,9 @@ def held_beyond(start: str, seeds: int) -> float:
     return float(100 * row["held"][str(seeds)])
 
 
-def pool(task: str, what: str) -> float:
+def pool(task: str, what: str) -> Any:
     (one,) = (one for one in results("calibration")["pools"] if one["task"] == task)
-    return float(one[what])
+    return one[what]
 
 
 def called(what: str, seeds: int) -> str:
@@ -66,3 +67,11 @@ def largest_difference(task: str) -> float:
     """Return the largest difference of a loss in percent, over all kinds of processors."""
     rows = [row for row in results("processors")["rows"] if row["task"] == task]
     return 100 * max(float(row["largest_relative_difference_of_loss"]) for row in rows)
+
+
+def seen_on(task: str, fewer: str, seeds: int) -> float:
+    """Return how often a true difference in steps is seen on one task, in percent."""
+    rows = results("calibration")["power"]
+    key = (task, FEWER[fewer], seeds)
+    (row,) = (row for row in rows if (row["task"], row["factor"], row["seeds"]) == key)
+    return float(100 * row["seen"])
