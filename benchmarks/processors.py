@@ -60,7 +60,7 @@ VARIANTS = (
             {"MKL_CBWR": "COMPATIBLE"}),
     Variant("all: AVX2", "a processor without AVX-512", AVX2),
 )  # fmt: skip
-STUDIED = (Studied("digits", "cpu", 200), Studied("image-cmaterdb", "cpu", 30))
+STUDIED = (Studied("digits", "cpu", 100), Studied("image-cmaterdb", "cpu", 20))
 
 
 def train(studied: Studied, variables: dict[str, str], runs: Path) -> Run:

@@ -10,6 +10,7 @@ from claims.replicas import REPLICAS
 from claims.reproduction import REPRODUCTION
 from claims.results import RESULTS
 from claims.theory import THEORY
+from claims.trust import TRUST
 from claims.tutorial import TUTORIAL
 
 PAGES = {
@@ -23,6 +24,7 @@ PAGES = {
     "docs/reproduction.md": REPRODUCTION,
     "docs/results.md": RESULTS,
     "docs/theory.md": THEORY,
+    "docs/trust.md": TRUST,
     "docs/tutorial/README.md": TUTORIAL,
     "docs/why.md": WHY,
 }

@@ -7,11 +7,11 @@ an expression reads are recorded in ``read``, from which ``evidence.py`` knows i
 from typing import Any
 
 import badm
-from sources import comparisons, files, reproduced, studies, suite, theory
+from sources import comparisons, files, reproduced, studies, suite, theory, trust
 from sources.files import ROOT, read
 
 NAMES: dict[str, Any] = {"badm": badm}
-for module in (files, comparisons, reproduced, studies, suite, theory):
+for module in (files, comparisons, reproduced, studies, suite, theory, trust):
     NAMES |= vars(module)
 
 __all__ = ["NAMES", "ROOT", "read"]

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from badm import bench
@@ -25,6 +24,7 @@ DEFAULT = options.defaults(bench.compare)
 
 
 def compare(
+    context: typer.Context,
     tasks: Annotated[
         list[str],
         typer.Argument(
@@ -186,7 +186,7 @@ def compare(
         "device": device,
     }
     with exit_on_error():
-        chosen = _with_study(chosen)
+        chosen = _with_study(chosen, context)
     names = chosen["methods"]
     listed = names.replace(",", ", ") if isinstance(names, str) else ", ".join(names)
     begun = f"Comparing {listed} on {', '.join(chosen['tasks'])}; runs are kept in {runs}"
@@ -211,21 +211,25 @@ def compare(
         raise typer.Exit(FAILED)
 
 
-def _with_study(chosen: dict[str, Any]) -> dict[str, Any]:
+def _with_study(chosen: dict[str, Any], context: typer.Context) -> dict[str, Any]:
     """The options of a file of a study, and over them those of the command line."""
     sources = [source for source in chosen["tasks"] if is_study(source)]
     if not sources:
         return chosen
     if len(chosen["tasks"]) > 1:
         raise ValueError(f"{sources[0]} names its tasks itself: no other task may stand beside it")
-    context = click.get_current_context()
     given = {
         name: value
         for name, value in chosen.items()
-        if name != "tasks"
-        and context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+        if name != "tasks" and _is_given(context, name)
     }
     return {**chosen, **read_study(sources[0]), **given}
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line, and does not have its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def show(result: "Report", written: list[Path], *, as_json: bool, quiet: bool) -> None:

@@ -172,6 +172,15 @@ def test_steps_one_reading_apart_at_every_seed_are_not_surely_different():
     assert step_tests(steps, "a", resolution=5)["b"].p_value > 0.04
 
 
+def test_a_ratio_that_is_equal_at_all_seeds_is_seen_where_readings_are_dense() -> None:
+    steps = {"a": [40, 40, 40], "b": [80, 80, 80]}
+    assert step_tests(steps, "a")["b"].p_value == pytest.approx(0.25)  # of flipping signs
+    # Rounding: a variance of (1/8² + 1/16²) / 12, so that t = ln 2 / 0.0403 · √3.
+    t = math.log(2) / math.sqrt((1 / 8**2 + 1 / 16**2) / 12 / 3)
+    found = step_tests(steps, "a", resolution=5)["b"].p_value
+    assert found == pytest.approx(2 * stats.t.sf(t, 2))
+
+
 def test_a_visible_difference_is_seen_in_four_of_five_cases():
     rng = np.random.default_rng(3)
     for seeds, tests in ((3, 1), (5, 4), (10, 1)):

@@ -207,7 +207,7 @@ def paired_p(differences: Floats, *, rounding: float = 0.0, least: float = 0.0) 
     """The two-sided p-value of a t-test of paired differences.
 
     Differences up to ``rounding`` are none, and those that are as equal have the p-value of
-    flipping signs. ``least`` is the smallest variance that they are taken to have.
+    flipping signs, unless ``least`` is known: the smallest variance that they are taken to have.
 
     >>> round(paired_p(np.array([0.01, 0.02, 0.03])), 3), paired_p(np.array([0.5, 0.5, 0.5]))
     (0.074, 0.25)
@@ -215,9 +215,8 @@ def paired_p(differences: Floats, *, rounding: float = 0.0, least: float = 0.0) 
     count, largest = len(differences), float(np.abs(differences).max())
     if largest <= rounding:
         return 1.0
-    flipped = 2.0 ** (1 - count)
-    if np.ptp(differences) <= rounding:
-        return flipped
+    if np.ptp(differences) <= rounding and not least:
+        return 2.0 ** (1 - count)
     scaled = differences / largest  # squares of tiny numbers would be zero
     variance = max(float(np.var(scaled, ddof=1)), (math.sqrt(least) / largest) ** 2)
     t = abs(float(np.mean(scaled))) / math.sqrt(variance / count)

@@ -83,7 +83,7 @@ def _checked(path: str, name: str, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, allowed):
         kind_given = formatting.type_name(value)
         raise StudyError(f"{path}: {name} must be {wanted}, got {value!r} ({kind_given})")
-    return float(value) if kind is float else value
+    return float(typing.cast(float, value)) if kind is float else value
 
 
 def _plain_kind(hint: Any) -> type:
