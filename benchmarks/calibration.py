@@ -195,7 +195,7 @@ def null_rates(
         "task": studied.task,
         "arm": label,
         "seeds": seeds,
-        "comparisons": count,
+        "count": count,
         "score": share(rows, lambda row: calls(row.compared)),
         "steps": share(rows, lambda row: calls(row.steps_compared)),
         "either": share(rows, lambda row: calls(row.compared) or calls(row.steps_compared)),
@@ -227,7 +227,7 @@ def power_rates(studied: Studied, runs: Path, seeds: int, count: int) -> Iterato
             "task": studied.task,
             "factor": factor,
             "seeds": seeds,
-            "comparisons": count,
+            "count": count,
             "seen": share(rows, lambda row: calls(row.steps_compared)),
         }
 
@@ -280,7 +280,7 @@ def markdown(made: dict[str, Any]) -> str:
     lines = [
         "# One method under two names",
         "",
-        f"Made by `python benchmarks/calibration.py`. {made['comparisons']} comparisons for each "
+        f"Made by `python benchmarks/calibration.py`. {made['count']} comparisons for each "
         f"task and number of seeds, drawn from pools of seeds ({sizes}): they share seeds, so that "
         "rates are less certain than their number suggests. A difference is called at p < 0.05.",
         "",
@@ -335,7 +335,7 @@ def main() -> None:
     made: dict[str, Any] = {
         "method": METHOD,
         "nudge": NUDGE,
-        "comparisons": count,
+        "count": count,
         "environment": environment(),
         "pools": [pool_facts(studied, arguments.runs) for studied in chosen],
         "null": [

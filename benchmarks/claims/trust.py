@@ -5,7 +5,7 @@ from claims.page_claims import PageClaims
 TRUST = PageClaims(
     claims=(
         "three seeds hold in {held_beyond('beyond: gamma', 3)} % of cases",
-        "{results('calibration')['comparisons']} comparisons for each of "
+        "{results('calibration')['count']} comparisons for each of "
         "{word(len(results('calibration')['pools']))} tasks",
         "see 20 % fewer steps in {seen_on('digits', '20 %', 5)} % and ten in "
         "{seen_on('digits', '20 %', 10)} %",
