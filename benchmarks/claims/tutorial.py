@@ -5,8 +5,9 @@ from claims.page_claims import PageClaims
 TUTORIAL = PageClaims(
     claims=(
         "scikit-learn, {lines('docs/tutorial/breast_cancer.py')} lines.",
-        "─ muon {printed('muon')} sgd-momentum {printed('sgd-momentum')} lr at the edge of its range "
-        "adam {printed('adam')} badm {printed('badm')} lr at the edge of its range On breast-cancer",
+        "─ muon {printed('muon')} sgd-momentum {printed('sgd-momentum')} lr at the edge of its "
+        "range adam {printed('adam')} badm {printed('badm')} lr at the edge of its range On "
+        "breast-cancer",
         "muon has the highest test accuracy, {with_interval(*OWN, 'muon')}, against "
         "{with_interval(*OWN, 'badm')} for badm; the difference is not significant (p = "
         "{row(*OWN, 'muon')['compared']['p_value']}, {seeds('tutorial')} seeds).",

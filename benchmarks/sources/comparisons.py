@@ -86,7 +86,7 @@ def interval(file: str, task: str, method: str, digits: int = 1, unit: float = 1
     """Return the ends of the 95 % interval of a mean.
 
     >>> interval("digits", "digits", "soap")
-    '97.8–98.6'
+    '97.8–98.3'
     """
     test = row(file, task, method)["test"]
     return f"{unit * test['low']:.{digits}f}–{unit * test['high']:.{digits}f}"

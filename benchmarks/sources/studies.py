@@ -176,9 +176,10 @@ def _memory_row(optimizer: str) -> dict[str, Any]:
 
 
 def startup(command: str) -> dict[str, Any]:
-    """Return what a command costs before it does any work, now and before."""
+    """Return what the command that begins so costs before it does any work, now and before."""
+    start = command.split("`")[1].removesuffix(" ...")
     rows = results("startup")["cpu_seconds"]
-    return dict(next(r for r in rows if r["command"] == command.strip("`")))
+    return dict(next(r for r in rows if r["command"].startswith(start)))
 
 
 def weights_pretrained() -> float:

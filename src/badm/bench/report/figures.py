@@ -6,7 +6,7 @@ import base64
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -58,6 +58,7 @@ SETTINGS: Any = {
 }
 # Steps and values of one line, and the lowest and highest seed.
 Line = tuple[list[float], list[float], list[float], list[float]]
+Drawing = Callable[[Comparison, TaskInfo, dict[str, Style]], Figure | None]
 
 
 LARGEST = 1e100  # number that is drawn: axes and ticks multiply, and infinity has no place
@@ -81,7 +82,7 @@ def draw_figures(
     folder.mkdir(parents=True, exist_ok=True)
     looks = styles(comparison.methods)
     written: list[Path] = []
-    of_task = {
+    of_task: dict[str, Drawing] = {
         "score": _score,
         "time": partial(_score, across="seconds"),
         "loss": _losses,
