@@ -35,7 +35,8 @@ def compare(
         typer.Option(
             "--methods",
             "-m",
-            help="Comma-separated names (`badm list methods`); `all` and `badm*` work too.",
+            help="Comma-separated names (`badm list methods`), `all`, `badm*`, an optimizer of "
+            "your own (`mine.py:Mine`); settings in brackets (`badm[beta=0.95]`).",
             metavar="NAMES",
         ),
     ] = DEFAULT["methods"],
@@ -147,12 +148,13 @@ def compare(
     - `badm compare digits`
     - `badm compare digits --methods badm,adam,nadam,muon --seeds 5 --trials 8`
     - `badm compare my_task.py -m 'badm*,adam' --target 0.9 --objective steps`
+    - `badm compare digits -m 'mine.py:Mine,mine.py:Mine[nesterov=True],badm,soap'`
     - `badm compare suite --protocol speed -m adamw,badm,badm-untouched,muon`
     - `badm compare digits my_task.py -o report.html -o table.md -o figures`
     - `badm compare my_task.py --study postgresql://host/name`, on several machines
     """
     shown = not (as_json or quiet)
-    begun = f"Comparing {methods.replace(',', ', ')} on {', '.join(tasks)}; runs are kept in {runs}"
+    begun = f"Comparing {methods} on {', '.join(tasks)}; runs are kept in {runs}"
     options.import_comparisons(begun, shown=shown)
     interrupted = False
     with exit_on_error():

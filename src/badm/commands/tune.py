@@ -20,7 +20,12 @@ def tune(
     ],
     method: Annotated[
         str,
-        typer.Option("--method", "-m", help="A method, or comma-separated names.", metavar="NAMES"),
+        typer.Option(
+            "--method",
+            "-m",
+            help="A method, or several separated by commas, as `badm compare` takes them.",
+            metavar="NAMES",
+        ),
     ],
     trials: options.Trials = DEFAULT["trials"],
     scale: options.Scale = DEFAULT["scale"],
@@ -52,6 +57,7 @@ def tune(
 
     - `badm tune digits --method badm`
     - `badm tune my_task.py --method badm,adam --trials 12 --json`
+    - `badm tune my_task.py --method 'mine.py:Mine[nesterov=True]'`
     """
     shown = not (as_json or quiet)
     begun = f"Searching for the best setting of {method} on {task}; runs are kept in {runs}"

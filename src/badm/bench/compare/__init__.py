@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from badm.bench.task import Scale, Task
 
 if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
     from badm.bench.compare.single_run import SingleRun
     from badm.bench.compare.tuning import Tuning
     from badm.bench.engine.workers import WorkerEvent
+    from badm.bench.method import Method
     from badm.bench.report.result import Report
+
+    MethodLike = str | type[Optimizer] | Method
+    MethodsLike = MethodLike | Iterable[MethodLike]
 
 # Every metric of BADM, the paper's baselines, and the strongest optimizers there are.
 METHODS = (
@@ -39,7 +45,7 @@ class RunInterrupted(KeyboardInterrupt):
 
 def compare(
     tasks: str | type[Task] | Iterable[str | type[Task]],
-    methods: str | Iterable[str] = METHODS,
+    methods: MethodsLike = METHODS,
     *,
     protocol: Literal["tuned", "speed", "paper"] = "tuned",
     trials: int = 6,
@@ -51,8 +57,8 @@ def compare(
     objective: Literal["score", "steps"] = "score",
     target: float | None = None,
     steps: int | None = None,
-    reference: str = "",
-    baseline: str = "adamw",
+    reference: MethodLike = "",
+    baseline: MethodLike = "adamw",
     runs: Path | str = "runs",
     jobs: int | None = None,
     threads: int = 1,
@@ -77,7 +83,9 @@ def compare(
             ``"my_task.py:moons"``, or classes made from :class:`badm.bench.Task` in a file.
             ``"suite"`` stands for twelve, at least one of each kind in the paper.
         methods: Names (``badm list methods``), in a list or comma-separated; ``"all"`` and patterns
-            such as ``"badm*"`` stand for several; ``"adam-untouched"`` is adam at its defaults.
+            such as ``"badm*"`` stand for several; ``"adam-untouched"`` is adam at its defaults,
+            ``"badm[beta=0.95]"`` badm with that memory. Methods of your own: an optimizer class
+            or a :class:`badm.bench.Method` of a file, or ``"mine.py:Mine"``.
         protocol: ``"tuned"``: as many trials for every method, then fresh seeds. ``"speed"``: the
             smallest part of the baseline's budget that reaches its score. ``"paper"``: the
             settings the paper states, or a method's defaults where it states none.
@@ -127,7 +135,7 @@ def compare(
         >>> result.save("report.html")  # doctest: +SKIP
     """
     # Here and not above: `import badm.bench` and `badm --help` are not to wait for them.
-    from badm.bench.compare.choices import method_names, task_sources
+    from badm.bench.compare.choices import method_names, method_sources, named, task_sources
     from badm.bench.compare.progress import watching
     from badm.bench.compare.protocol import ComparisonRunner, run_all
     from badm.bench.engine.options import Machine
@@ -135,8 +143,10 @@ def compare(
     from badm.bench.records.runs import RunStore
     from badm.bench.report.result import Report
 
-    names = method_names(methods)
+    sources = method_sources(methods)
+    names = method_names(sources)
     speed = protocol == "speed"
+    reference, baseline = named(reference, names), named(baseline, names)
     if speed and baseline not in names:
         raise ValueError(f"baseline must be one of {', '.join(names)}, got {baseline!r}")
     against = reference or ("badm" if "badm" in names else names[0])
@@ -145,7 +155,7 @@ def compare(
     machine = Machine(threads=threads, device=device)
     plan = Plan(
         task_sources(tasks),
-        names,
+        sources,
         protocol,
         trials,
         seeds,
@@ -174,7 +184,7 @@ def compare(
 
 def tune(
     task: str | type[Task],
-    method: str | Iterable[str],
+    method: MethodsLike,
     *,
     trials: int = 8,
     scale: Scale = "cpu",
@@ -196,7 +206,7 @@ def tune(
 
     Args:
         task: A name, a file or a class, as :func:`compare` takes them.
-        method: A name, or several in a list or comma-separated.
+        method: A name, a class or a ``Method``, or several, as :func:`compare` takes them.
         trials: Settings to try, the same number for every method.
         scale: Size of the task: ``"smoke"`` (seconds), ``"cpu"``, or ``"paper"``.
         schedule: Learning-rate schedule: ``"constant"``, ``"linear"`` or ``"cosine"``.
@@ -223,7 +233,7 @@ def tune(
         >>> result = badm.bench.tune("digits", "badm", trials=2, steps=50)  # doctest: +SKIP
         >>> result.settings["badm"]["lr"]  # doctest: +SKIP
     """
-    from badm.bench.compare.choices import method_names, task_sources
+    from badm.bench.compare.choices import method_sources, task_sources
     from badm.bench.compare.progress import watching
     from badm.bench.compare.protocol import ComparisonRunner, run_all
     from badm.bench.compare.tuning import Tuning
@@ -232,17 +242,17 @@ def tune(
     from badm.bench.records.plans import Plan
     from badm.bench.records.runs import RunStore
 
-    names = method_names(method)
+    sources = method_sources(method)
     machine = Machine(threads=threads, device=device)
     plan = Plan(
         task_sources(task),
-        names,
+        sources,
         trials=trials,
         seeds=0,  # a search alone
         scale=scale,
         schedule=schedule,
         steps=steps,
-        reference=names[0],
+        reference="",
         threads=machine.threads,
         device=machine.device,
         warmup=warmup,
@@ -256,7 +266,7 @@ def tune(
 
 def run(
     task: str | type[Task],
-    method: str,
+    method: MethodLike,
     *,
     setting: Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -280,7 +290,7 @@ def run(
 
     Args:
         task: A name, a file or a class, as :func:`compare` takes them.
-        method: A name (``badm list methods``).
+        method: A name (``badm list methods``), an optimizer class or a ``Method`` of a file.
         setting: Values by name, such as ``{"lr": 0.01}``. Default: the method's defaults.
         seed: Seed of initialisation, batches and noise.
         replicas: How several ranks meet, such as ``"outer"``. Default: one process.

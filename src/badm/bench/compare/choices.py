@@ -3,36 +3,71 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
+from badm.bench.engine.streams import same_directory
+from badm.bench.method import Method
 from badm.bench.methods import METHODS
 from badm.bench.methods import find as find_method
+from badm.bench.methods.own_methods import source_of
+from badm.bench.methods.sources import split_list
 from badm.bench.task import Task
 from badm.bench.tasks import TASKS, suite
 
+if TYPE_CHECKING:
+    from badm.bench.compare import MethodLike, MethodsLike
 
-def method_names(methods: str | Iterable[str]) -> tuple[str, ...]:
-    """The names of methods; ``all`` and patterns such as ``badm*`` stand for several.
 
-    >>> method_names("adam,badm-d*")
-    ('adam', 'badm-diagonal')
-    >>> method_names(["sgd", "adam"])
+def method_sources(methods: MethodsLike) -> tuple[str, ...]:
+    """What each method is found by; ``all`` and patterns such as ``badm*`` stand for several.
+
+    >>> method_sources("adam,badm-d*,badm[beta=0.95]")
+    ('adam', 'badm-diagonal', 'badm[beta=0.95]')
+    >>> method_sources(["sgd", "adam"])
     ('sgd', 'adam')
     """
-    parts = methods.split(",") if isinstance(methods, str) else methods
+    if isinstance(methods, str):
+        parts: list[MethodLike] = [*split_list(methods)]
+    else:
+        parts = [methods] if isinstance(methods, (type, Method)) else [*methods]
     names: list[str] = []
-    for part in filter(None, (part.strip() for part in parts)):
-        if part == "all":
-            found = list(METHODS)
-        elif "*" in part:
+    for part in parts:
+        if not isinstance(part, str):
+            names.append(source_of(part))
+        elif part == "all":
+            names += METHODS
+        elif "*" in part and "[" not in part:
             found = [name for name in METHODS if fnmatchcase(name, part)]
-        else:
-            found = []
-        names += found or [find_method(part).name]
+            names += found or [find_method(part).name]
+        elif part.strip():
+            names.append(part.strip())
     if not names:
         raise ValueError(f"methods must name at least one method, got {methods!r}")
     return tuple(dict.fromkeys(names))
+
+
+def method_names(methods: MethodsLike) -> tuple[str, ...]:
+    """The names of methods, which results state; those of the user's own have files beside them.
+
+    >>> method_names("adam,badm-d*")
+    ('adam', 'badm-diagonal')
+    """
+    with same_directory():
+        found = [find_method(source).name for source in method_sources(methods)]
+    return tuple(dict.fromkeys(found))
+
+
+def named(method: MethodLike, names: Sequence[str]) -> str:
+    """The name of a method that is given as people name methods.
+
+    >>> named("badm[beta=0.95]", ["badm", "badm[beta=0.95]"]), named("adam", ["badm"])
+    ('badm[beta=0.95]', 'adam')
+    """
+    if isinstance(method, str) and (method in names or not any(c in method for c in ":[")):
+        return method
+    return method_names([method])[0]
 
 
 def task_sources(tasks: str | type[Task] | Iterable[str | type[Task]]) -> tuple[str, ...]:

@@ -190,7 +190,8 @@ class MethodOnTask:
         return f"{self.previous.entry.task}, the stage before: {self.previous.entry.faults[seed]}"
 
     def _job(self, config: RunConfig) -> Job:
-        return Job(self.found.source, self.plan.scale, config, self.has_next_stage and config.test)
+        keep = self.has_next_stage and config.test
+        return Job(self.found.source, self.plan.scale, config, keep, self.method.found_by)
 
     def record_finished(self, run: Run) -> None:
         """Record a run that has ended."""

@@ -37,8 +37,6 @@ def check_plan(plan: Plan) -> None:
         ("seeds", 0 <= plan.seeds <= TUNING_SEED, f"a whole number from 0 to {TUNING_SEED}"),
         ("steps", plan.steps is None or plan.steps >= 1, "a whole number of at least 1"),
         ("target", plan.target is None or math.isfinite(plan.target), "a finite number"),
-        ("reference", plan.reference in ("", *plan.methods), "one of the methods"),
-        ("baseline", not speed or plan.baseline in plan.methods, "one of the methods"),
         ("seeds", not speed or plan.seeds >= 1, "at least 1 in the speed protocol"),
         ("objective", not speed or plan.objective == "score", "score in the speed protocol"),
         (
@@ -50,6 +48,22 @@ def check_plan(plan: Plan) -> None:
     for name, right, wanted in rules:
         if not right:
             raise ProtocolError(f"{name} must be {wanted}, got {getattr(plan, name)!r}")
+
+
+def check_methods(plan: Plan, chosen: Sequence[Method]) -> None:
+    """Raise an error for methods of one name, or a reference or baseline that is none of them."""
+    names = [method.name for method in chosen]
+    for name in names:
+        if names.count(name) > 1:
+            sources = [method.found_by for method in chosen if method.name == name]
+            raise ProtocolError(
+                f"methods must have different names, got {name} from {' and '.join(sources)}: "
+                "brackets such as badm[beta=0.95] make another name"
+            )
+    if plan.reference not in ("", *names):
+        raise ProtocolError(f"reference must be one of the methods, got {plan.reference!r}")
+    if plan.protocol == "speed" and plan.baseline not in names:
+        raise ProtocolError(f"baseline must be one of the methods, got {plan.baseline!r}")
 
 
 def check_tasks(plan: Plan, found: Sequence[FoundTask]) -> None:

@@ -24,7 +24,7 @@ from badm.bench import methods, tasks
 from badm.bench.analysis.summaries import summarise
 from badm.bench.compare.database import file_url
 from badm.bench.compare.method_on_task import MethodOnTask
-from badm.bench.compare.plan_checks import check_plan, check_speed, check_tasks
+from badm.bench.compare.plan_checks import check_methods, check_plan, check_speed, check_tasks
 from badm.bench.compare.search import STALE_SECONDS, SearchDatabase
 from badm.bench.compare.speed import SpeedOnTask
 from badm.bench.compare.trial_settings import searched_space
@@ -100,7 +100,8 @@ class ComparisonRunner:
         here = Path.cwd()  # the code of a task may change it
         with same_directory():
             found = [tasks.find(source, plan.scale, here) for source in plan.tasks]
-        chosen = [methods.find(name) for name in plan.methods]
+            chosen = [methods.find(name, here) for name in plan.methods]
+        check_methods(plan, chosen)
         check_tasks(plan, found)
         for one in found:  # before any of them trains
             one.require_data()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
@@ -23,12 +23,16 @@ from badm.bench.engine.schedules import check_warmup
 from badm.bench.engine.streams import same_directory
 from badm.bench.engine.training import Interrupted
 from badm.bench.method import Method
+from badm.bench.methods.own_methods import source_of
 from badm.bench.methods.replicas import MODE_SEPARATOR
 from badm.bench.records.runs import Run, RunConfig, RunResult, RunStore
 from badm.bench.report.terminal import console, text_column, visible
 from badm.bench.task import Score
 from badm.processes import signals
 from badm.processes.parent_death import started_by_torchrun
+
+if TYPE_CHECKING:
+    from badm.bench.compare import MethodLike
 
 OnStep = Callable[[int, float], None]
 
@@ -80,9 +84,11 @@ class SingleRun:
         return f"<pre>{escape(str(self))}</pre>"
 
 
-def find_method(name: str, replicas: str) -> Method:
+def find_method(method: MethodLike, replicas: str) -> Method:
     """The method, on several ranks if ``replicas`` names how these meet."""
-    return methods.find(f"{name}{MODE_SEPARATOR}{replicas}" if replicas else name)
+    source = method if isinstance(method, str) else source_of(method)
+    with same_directory():
+        return methods.find(f"{source}{MODE_SEPARATOR}{replicas}" if replicas else source)
 
 
 def run_once(

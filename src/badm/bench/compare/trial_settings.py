@@ -70,7 +70,8 @@ def searched_space(method: Method, search: SearchName) -> Space:
     """
     if search == "lr":
         return method.space
-    return _wide(method) if method.wide_space is None else method.wide_space
+    wide = _wide(method) if method.wide_space is None else method.wide_space
+    return {name: part for name, part in wide.items() if name not in method.fixed}
 
 
 def _wide(method: Method) -> Space:

@@ -20,7 +20,7 @@ from badm.bench.errors import StoreError
 from badm.bench.method import Method
 from badm.bench.records.runs import Run, RunConfig, RunStore
 from badm.bench.task import Task
-from badm.bench.tasks.local_modules import local_imports
+from badm.bench.user_code.local_modules import local_imports
 from badm.distributed.ranks import require_same
 
 

@@ -27,6 +27,7 @@ from badm.bench.records.speeds import PARTS
 from badm.bench.task import Scale
 
 SCHEMA = 1
+NAMED = r"[\w+-][\w.+-]{0,199}(\[[^\x00-\x1f\x7f]{0,199}\][\w+-]{0,99})*"  # badm[beta=0.95]
 TUNING_SEED = 1000  # of all trials; final runs have 0, 1, 2, …, which no trial uses
 
 Seeds = Annotated[int, Between(0, TUNING_SEED)]
@@ -156,7 +157,7 @@ def _check(entry: MethodRecord, record: ComparisonRecord) -> None:
         (entry.task, [task.name for task in record.tasks]),
         (entry.method, [method.name for method in record.methods]),
     ):
-        if name not in known or not re.fullmatch(r"[\w+-][\w.+-]{0,199}", name):
+        if name not in known or not re.fullmatch(NAMED, name):
             raise SchemaError(f"{where} must be of one of its tasks and methods")
     if not (entry.part * PARTS).is_integer():
         raise SchemaError(f"{where} must be at a part of the budget in eighths")

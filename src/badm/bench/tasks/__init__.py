@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
-import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 
-from badm.bench.errors import TaskError, error_location
-from badm.bench.files import os_error_reason
+from badm.bench.errors import TaskError, described, error_location
 from badm.bench.method import Method, Setting
 from badm.bench.names import suggestion
 from badm.bench.records.runs import ENGINE, RunConfig
@@ -26,13 +20,12 @@ from badm.bench.tasks.data_identity import identity, missing_data
 from badm.bench.tasks.ddim import TASKS as DDIM_TASKS
 from badm.bench.tasks.detection import Detection, DetectionScaled
 from badm.bench.tasks.digits import Digits
-from badm.bench.tasks.error_context import described
 from badm.bench.tasks.image_classification import TASKS as IMAGE_TASKS
-from badm.bench.tasks.local_modules import LOADED, PREFIX, LocalModules
 from badm.bench.tasks.masked_language import TASKS as MASKED_LANGUAGE_TASKS
 from badm.bench.tasks.mnist_mlp import FashionMlp, FashionMlpSigmoid, MnistMlp, MnistMlpSigmoid
 from badm.bench.tasks.node_classification import TASKS as NODE_TASKS
 from badm.bench.tasks.text_classification import TextClassification
+from badm.bench.user_code.loading import in_file, load
 from badm.processes.signals import raised_by_signal
 
 TASKS: dict[str, Callable[[Scale], Task]] = {
@@ -167,9 +160,9 @@ def find(source: str, scale: Scale = "cpu", folder: Path | None = None) -> Found
 
 
 def _find(source: str, scale: Scale, folder: Path) -> FoundTask:
-    in_file = re.fullmatch(r"(.*\.py)(?::(.*))?", source)
-    if in_file:
-        return _find_in_file(Path(in_file[1]), in_file[2] or "", scale, folder)
+    place = in_file(source)
+    if place is not None:
+        return _find_in_file(*place, scale, folder)
     if source not in TASKS:
         raise UnknownTask(
             f"there is no task {source!r}; {suggestion(source, TASKS)}`badm list tasks` shows all, "
@@ -194,20 +187,10 @@ def _check_stages(found: FoundTask) -> None:
             raise TaskError(f"task {found.task.name} cannot come after itself, got {order}")
 
 
-def _read(path: Path, file: Path) -> bytes:
-    try:
-        if file.is_file():  # reading a pipe could block for ever
-            return file.read_bytes()
-        missing = not file.exists()
-    except OSError as error:
-        raise UnknownTask(f"{path} cannot be read: {os_error_reason(error)}") from None
-    raise UnknownTask(f"there is no file {path}" if missing else f"{path} is not a file")
-
-
 def _find_in_file(path: Path, wanted: str, scale: Scale, folder: Path) -> FoundTask:
-    file = folder / path
-    module, version = _module(path, file, _read(path, file))
-    classes = _classes(module, path)
+    loaded = load(path, folder, unknown=UnknownTask, raised=TaskError)
+    file, version = loaded.file, loaded.version
+    classes = _classes(loaded.module, path)
     if wanted:
         chosen = [c for c in classes if getattr(c, "name", "") == wanted]
     else:
@@ -243,37 +226,6 @@ def _find_in_file(path: Path, wanted: str, scale: Scale, folder: Path) -> FoundT
     inside = any(getattr(c, "name", "") == task.after for c in classes)
     before = f"{file}:{task.after}" if inside else task.after
     return FoundTask(f"{file}:{task.name}", task, version, before, folder)
-
-
-def _module(path: Path, file: Path, content: bytes) -> tuple[ModuleType, str]:
-    """Execute the file as a module, once per process and version; return it and the version."""
-    modules = LocalModules(file, content)
-    where = hashlib.sha256(os.fsencode(file)).hexdigest()[:12]
-    name = f"{PREFIX}{where}_{modules.version}"
-    known = LOADED.get(name)
-    if known is not None and known.unchanged():
-        return sys.modules[name], known.version
-    LOADED.pop(name, None)
-    module = ModuleType(name)
-    module.__file__ = str(file)
-    sys.modules[name] = module
-    try:
-        with modules.importable():
-            # Not with importlib, whose cache might return an older version.
-            exec(compile(modules.content, str(file), "exec", dont_inherit=True), vars(module))
-    except BaseException as error:
-        del sys.modules[name]
-        if raised_by_signal(error):
-            raise
-        in_it = any(f.filename == str(file) for f in traceback.extract_tb(error.__traceback__))
-        where = (
-            f" ({error_location(error, str(file))})" if in_it else ""
-        )  # there is none for a syntax error
-        raise TaskError(f"{path} cannot be imported: {described(error)}{where}") from error
-    modules.settle()
-    LOADED[name] = modules
-    modules.stay_importable()
-    return module, modules.version
 
 
 def _classes(module: ModuleType, path: Path) -> list[type[Task]]:

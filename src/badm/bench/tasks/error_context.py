@@ -8,7 +8,7 @@ from inspect import unwrap
 from types import FunctionType
 
 from badm.bench.data.dataset import MissingData
-from badm.bench.errors import MethodError, TaskError, error_location
+from badm.bench.errors import MethodError, TaskError, described, error_location
 from badm.bench.method import CannotTrain
 from badm.bench.task import Task
 from badm.distributed.ranks import RankLostError
@@ -51,13 +51,3 @@ def method_errors() -> Iterator[None]:
         if raised_by_signal(error):
             raise
         raise MethodError(f"{described(error)} ({error_location(error)})") from error
-
-
-def described(error: BaseException) -> str:
-    """Return the type of an error and its message, if it has one.
-
-    >>> described(KeyError("colour")), described(SystemExit())
-    ("KeyError: 'colour'", 'SystemExit')
-    """
-    kind, text = type(error).__name__, str(error)
-    return f"{kind}: {text}" if text else kind

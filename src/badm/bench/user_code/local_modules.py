@@ -1,6 +1,6 @@
-"""Modules that a task's file imports from its own folder.
+"""Modules that a file of the user's imports from its own folder.
 
-They are part of the task: their contents are part of its version, and every version gets modules of
+They are part of it: their contents are part of its version, and every version gets modules of
 its own, even if this process has imported others of the same name from this or other folders.
 """
 
