@@ -15,7 +15,7 @@ help:
 	@echo "make lint    ruff, mypy and the directions of imports"
 	@echo "make docs    the site, build/docs/index.html; warnings are errors, examples are run"
 	@echo "make wheel   sdist and a wheel with the kernel in dist/, tried in an empty environment"
-	@echo "make clients tests with other packages: transformers, peft; in an environment of their own"
+	@echo "make clients tests with other packages: transformers, peft, lightning; in an environment of their own"
 	@echo "make clean   remove .venv and whatever was built"
 
 demo: $(STAMP)
@@ -50,7 +50,7 @@ clients: .venv-clients/.installed
 .venv-clients/.installed: pyproject.toml constraints.txt constraints-clients.txt
 	@test -x .venv-clients/bin/pip || $(PYTHON) -m venv .venv-clients
 	@.venv-clients/bin/python -m pip install -qq --no-input --disable-pip-version-check \
-		-c constraints.txt -c constraints-clients.txt -e '.[bench,dev]' transformers peft
+		-c constraints.txt -c constraints-clients.txt -e '.[bench,dev]' transformers peft lightning
 	@touch $@
 
 # pip is the last thing a new environment gets: where it is missing, making one was interrupted.

@@ -21,7 +21,7 @@ import grimp
 PICTURE = Path(__file__).with_name("architecture.svg")
 Edges = Mapping[tuple[str, str], int]
 
-CONTRACTS = ("task", "method", "paper")
+CONTRACTS = ("task", "training_function", "method", "paper")
 HELPERS = ("errors", "files", "formatting", "names")
 LIBRARY = ("metrics", "paper", "distributed", "checks", "processes")
 
@@ -85,7 +85,7 @@ BOXES = {
     "data": Box(10.5, 13.35, 3.9, "data", "datasets: fetch, verify, read"),
     "records": _bar(15.0, "records", "what is written down: runs, plans, comparisons", "bottom"),
     "user_code": _bar(16.5, "user_code", "files of the user's own, executed", "bottom"),
-    "contracts": _bar(18.0, "task, method, paper", "the contracts", "bottom"),
+    "contracts": _bar(18.0, "task, training_function, method, paper", "the contracts", "bottom"),
     "helpers": _bar(19.5, "errors, files, formatting, names", "the helpers", "bottom"),
     "paper": Box(0, 22.2, 3.0, "paper", "word for word", 1.8),
     "badm": Box(3.9, 22.2, 6.1, "badm", "optimizer, update, groups", 1.8),

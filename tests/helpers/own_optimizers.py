@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from badm.bench import Method, Range
-from badm.bench.method import optimizer_method
+from badm.bench import Method, Range, optimizer_method
 
 MODE = "plain"
 

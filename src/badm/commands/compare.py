@@ -26,7 +26,8 @@ def compare(
     tasks: Annotated[
         list[str],
         typer.Argument(
-            help="Names (`badm list tasks`), files (`my_task.py`), or `suite`: every kind of task.",
+            help="Names (`badm list tasks`), files with a task or a training function (`my_task.py`, "
+            "`train.py`), or `suite`: every kind of task.",
             metavar="TASK",
         ),
     ],
@@ -148,6 +149,7 @@ def compare(
     - `badm compare digits`
     - `badm compare digits --methods badm,adam,nadam,muon --seeds 5 --trials 8`
     - `badm compare my_task.py -m 'badm*,adam' --target 0.9 --objective steps`
+    - `badm compare train.py --methods badm,adamw`, where train.py has a training function
     - `badm compare digits -m 'mine.py:Mine,mine.py:Mine[nesterov=True],badm,soap'`
     - `badm compare suite --protocol speed -m adamw,badm,badm-untouched,muon`
     - `badm compare digits my_task.py -o report.html -o table.md -o figures`

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from badm.bench.engine.workers import WorkerEvent
     from badm.bench.method import Method
     from badm.bench.report.result import Report
+    from badm.bench.training_function import TrainingFunction
 
+    TaskLike = str | type[Task] | TrainingFunction
+    TasksLike = TaskLike | Iterable[TaskLike]
     MethodLike = str | type[Optimizer] | Method
     MethodsLike = MethodLike | Iterable[MethodLike]
 
@@ -44,7 +47,7 @@ class RunInterrupted(KeyboardInterrupt):
 
 
 def compare(
-    tasks: str | type[Task] | Iterable[str | type[Task]],
+    tasks: TasksLike,
     methods: MethodsLike = METHODS,
     *,
     protocol: Literal["tuned", "speed", "paper"] = "tuned",
@@ -80,7 +83,8 @@ def compare(
 
     Args:
         tasks: One or several: names (``badm list tasks``), files such as ``"my_task.py"`` or
-            ``"my_task.py:moons"``, or classes made from :class:`badm.bench.Task` in a file.
+            ``"my_task.py:moons"``, classes made from :class:`badm.bench.Task` in a file, or
+            functions marked with :func:`badm.bench.training`.
             ``"suite"`` stands for twelve, at least one of each kind in the paper.
         methods: Names (``badm list methods``), in a list or comma-separated; ``"all"`` and patterns
             such as ``"badm*"`` stand for several; ``"adam-untouched"`` is adam at its defaults,
@@ -183,7 +187,7 @@ def compare(
 
 
 def tune(
-    task: str | type[Task],
+    task: TaskLike,
     method: MethodsLike,
     *,
     trials: int = 8,
@@ -265,7 +269,7 @@ def tune(
 
 
 def run(
-    task: str | type[Task],
+    task: TaskLike,
     method: MethodLike,
     *,
     setting: Mapping[str, Any] | None = None,

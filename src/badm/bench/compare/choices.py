@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from badm.bench.engine.streams import same_directory
@@ -15,9 +16,10 @@ from badm.bench.methods.own_methods import source_of
 from badm.bench.methods.sources import split_list
 from badm.bench.task import Task
 from badm.bench.tasks import TASKS, suite
+from badm.bench.training_function import TrainingFunction
 
 if TYPE_CHECKING:
-    from badm.bench.compare import MethodLike, MethodsLike
+    from badm.bench.compare import MethodLike, MethodsLike, TasksLike
 
 
 def method_sources(methods: MethodsLike) -> tuple[str, ...]:
@@ -70,7 +72,7 @@ def named(method: MethodLike, names: Sequence[str]) -> str:
     return method_names([method])[0]
 
 
-def task_sources(tasks: str | type[Task] | Iterable[str | type[Task]]) -> tuple[str, ...]:
+def task_sources(tasks: TasksLike) -> tuple[str, ...]:
     """What each task is found by: a name, or a file and the name of a task in it.
 
     ``suite`` stands for the tasks of the speed protocol's suite.
@@ -81,7 +83,7 @@ def task_sources(tasks: str | type[Task] | Iterable[str | type[Task]]) -> tuple[
     >>> task_sources(["suite", "bbbp"])[:3]
     ('digits', 'node-cora-gnn', 'node-citeseer-dnn')
     """
-    several = [tasks] if isinstance(tasks, (str, type)) else tasks
+    several = [tasks] if isinstance(tasks, (str, type, TrainingFunction)) else tasks
     sources: list[str] = []
     for one in several:
         if one == suite.NAME:
@@ -91,7 +93,9 @@ def task_sources(tasks: str | type[Task] | Iterable[str | type[Task]]) -> tuple[
     return tuple(sources)
 
 
-def _source(task: type[Task]) -> str:
+def _source(task: type[Task] | TrainingFunction) -> str:
+    if isinstance(task, TrainingFunction):
+        return f"{Path(task.file).absolute()}:{task.name}"
     if not (isinstance(task, type) and issubclass(task, Task)):
         raise ValueError(f"a task must be a name, a file or a class made from Task, got {task!r}")
     name = getattr(task, "name", "")

@@ -66,8 +66,11 @@ def check_methods(plan: Plan, chosen: Sequence[Method]) -> None:
         raise ProtocolError(f"baseline must be one of the methods, got {plan.baseline!r}")
 
 
-def check_tasks(plan: Plan, found: Sequence[FoundTask]) -> None:
+def check_tasks(plan: Plan, found: Sequence[FoundTask], chosen: Sequence[Method] = ()) -> None:
     """Raise an error for tasks that one comparison cannot have together, or without a target."""
+    for one in found:
+        for method in chosen:
+            one.require_single_process(method)
     by_name: dict[str, list[str]] = {}
     for one in found:
         by_name.setdefault(one.task.name, []).append(one.source)

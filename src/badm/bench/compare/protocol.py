@@ -102,7 +102,7 @@ class ComparisonRunner:
             found = [tasks.find(source, plan.scale, here) for source in plan.tasks]
             chosen = [methods.find(name, here) for name in plan.methods]
         check_methods(plan, chosen)
-        check_tasks(plan, found)
+        check_tasks(plan, found, chosen)
         for one in found:  # before any of them trains
             one.require_data()
         database = None

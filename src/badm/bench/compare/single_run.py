@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -126,6 +127,7 @@ def run_once(
     with same_directory(), _threads_restored(), bar as (on_step, set_total):
         machine.prepare()
         found = tasks.find(source, scale, here)
+        found.require_single_process(method)
         found.require_data()
         set_total(steps or found.task.steps)
         last = found.config(
@@ -208,6 +210,7 @@ def _bar(title: str, progress: bool | OnStep) -> Iterator[tuple[OnStep, Callable
         yield progress, lambda total: None
         return
     out = console(stderr=True)
+    out.file = sys.stderr  # also while a training function prints to its own file
     bars = Progress(
         text_column("{task.description}"),
         BarColumn(),

@@ -8,6 +8,7 @@ method, so that a changed file never reuses runs of before.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.metadata
@@ -319,17 +320,25 @@ def source_of(method: type[torch.optim.Optimizer] | Method | Callable[..., Any])
 
 def _variable(method: Method) -> str:
     """Find the variable of a module that holds a method."""
-    # Whoever imports it from its module began to be imported before that module did.
-    for module in reversed([*sys.modules.values()]):
-        if module is None or module.__name__.startswith("badm.bench"):
-            continue
+    for module in [*sys.modules.values()]:
         for name, value in [*getattr(module, "__dict__", {}).items()]:
-            if value is method:
+            if value is method and _is_assigned(module, name):
                 return f"{_importable_by(module, name)}:{name}"
     raise ValueError(
         f"the method {method.name} must be a variable of a .py file: its runs are done by other "
         "processes, which have to find it there"
     )
+
+
+def _is_assigned(module: ModuleType, name: str) -> bool:
+    """Whether a module makes a variable, and does not import it from another."""
+    try:
+        tree = ast.parse(Path(module.__file__ or "").read_bytes())
+    except (OSError, ValueError, SyntaxError):
+        return False
+    targets = [t for node in tree.body if isinstance(node, ast.Assign) for t in node.targets]
+    targets += [node.target for node in tree.body if isinstance(node, ast.AnnAssign)]
+    return any(isinstance(target, ast.Name) and target.id == name for target in targets)
 
 
 def _importable_by(module: ModuleType, name: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 
-from badm.bench.errors import TaskError, described, error_location
+from badm.bench.errors import ProtocolError, TaskError, described, error_location
 from badm.bench.method import Method, Setting
 from badm.bench.names import suggestion
 from badm.bench.records.runs import ENGINE, RunConfig
@@ -25,6 +25,7 @@ from badm.bench.tasks.masked_language import TASKS as MASKED_LANGUAGE_TASKS
 from badm.bench.tasks.mnist_mlp import FashionMlp, FashionMlpSigmoid, MnistMlp, MnistMlpSigmoid
 from badm.bench.tasks.node_classification import TASKS as NODE_TASKS
 from badm.bench.tasks.text_classification import TextClassification
+from badm.bench.training_function import Runnable, TrainingFunction
 from badm.bench.user_code.loading import in_file, load
 from badm.processes.signals import raised_by_signal
 
@@ -69,13 +70,29 @@ class UnknownTask(ValueError):
 
 @dataclass(frozen=True)
 class FoundTask:
-    """A task, the name or path it was found by, and the version in the keys of its runs."""
+    """A task, the name or path it was found by, and the version in the keys of its runs.
+
+    A training function stands for a task.
+    """
 
     source: str
-    task: Task
+    task: Runnable
     version: str
     previous_stage: str | None  # source of the task named by ``after``
     folder: Path  # that relative paths start from; the code of a task may change directory
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it is a training function, which runs its own loop in one process."""
+        return isinstance(self.task, TrainingFunction)
+
+    def require_single_process(self, method: Method) -> None:
+        """Raise ``ProtocolError`` for a method of several ranks and a function that has one."""
+        if self.is_function and method.family == "replicas":
+            raise ProtocolError(
+                f"{method.name} takes several ranks, and {self.task.name} is a training function, "
+                "which runs in one process: leave it out or write a badm.bench.Task"
+            )
 
     @cached_property
     def data(self) -> str:
@@ -131,8 +148,8 @@ class FoundTask:
             ENGINE,
             device,
             warmup,
-            # The task's own is not stated: the run is the same one.
-            0 if evaluate_every == self.task.evaluate_every else evaluate_every,
+            # The task's own is not stated: the run is the same one. A training function decides.
+            0 if evaluate_every == self.task.evaluate_every or self.is_function else evaluate_every,
         )
 
     def confirm(self, config: RunConfig) -> None:
@@ -190,27 +207,33 @@ def _check_stages(found: FoundTask) -> None:
 def _find_in_file(path: Path, wanted: str, scale: Scale, folder: Path) -> FoundTask:
     loaded = load(path, folder, unknown=UnknownTask, raised=TaskError)
     file, version = loaded.file, loaded.version
-    classes = _classes(loaded.module, path)
+    functions = _functions(loaded.module)
+    classes = _classes(loaded.module, path, may_be_none=bool(functions))
+    found: list[type[Task] | TrainingFunction] = [*functions, *classes]
     if wanted:
-        chosen = [c for c in classes if getattr(c, "name", "") == wanted]
+        chosen = [c for c in found if getattr(c, "name", "") == wanted]
     else:
         # A file means its last stage, not one that another of its tasks starts from.
         earlier = [c.after for c in classes]
         # If they form a cycle, any of them reports it.
-        chosen = [c for c in classes if getattr(c, "name", "") not in earlier] or classes[:1]
+        chosen = [c for c in found if getattr(c, "name", "") not in earlier] or found[:1]
     if len(chosen) != 1:
-        names = ", ".join(f"{path}:{getattr(c, 'name', c.__name__)}" for c in classes)
+        names = ", ".join(f"{path}:{_name(c)}" for c in found)
         if wanted and chosen:
             raise TaskError(f"{path}: one task must have the name {wanted!r}, got {len(chosen)}")
         what = f"no task {wanted!r}" if wanted else "several tasks"
         raise UnknownTask(f"{path} has {what}: choose one of {names}")
+    (only,) = chosen
+    if isinstance(only, TrainingFunction):
+        function = replace(only, scale=scale)
+        return FoundTask(f"{file}:{function.name}", function, version, None, folder)
     try:
-        task = chosen[0](scale)
+        task = only(scale)
     except BaseException as error:
         if raised_by_signal(error):
             raise
         raise TaskError(
-            f"{path}: {chosen[0].__name__}({scale!r}) raised {described(error)} "
+            f"{path}: {only.__name__}({scale!r}) raised {described(error)} "
             f"({error_location(error, str(file))})"
         ) from error
     try:
@@ -228,7 +251,17 @@ def _find_in_file(path: Path, wanted: str, scale: Scale, folder: Path) -> FoundT
     return FoundTask(f"{file}:{task.name}", task, version, before, folder)
 
 
-def _classes(module: ModuleType, path: Path) -> list[type[Task]]:
+def _name(found: type[Task] | TrainingFunction) -> str:
+    return str(getattr(found, "name", "") or getattr(found, "__name__", ""))
+
+
+def _functions(module: ModuleType) -> list[TrainingFunction]:
+    """List the training functions a file defines."""
+    found = [value for value in vars(module).values() if isinstance(value, TrainingFunction)]
+    return [one for one in dict.fromkeys(found) if one.function.__module__ == module.__name__]
+
+
+def _classes(module: ModuleType, path: Path, *, may_be_none: bool) -> list[type[Task]]:
     """List the tasks a file defines; an incomplete class is an error and is not skipped."""
     found = [
         value
@@ -237,8 +270,13 @@ def _classes(module: ModuleType, path: Path) -> list[type[Task]]:
         and issubclass(value, Task)
         and value.__module__ == module.__name__
     ]
+    if not found and may_be_none:
+        return []
     if not found:
-        raise TaskError(f"{path} defines no task: a subclass of badm.bench.Task")
+        raise TaskError(
+            f"{path} defines no task: a subclass of badm.bench.Task, or a training function, which "
+            'has @badm.bench.training(score="accuracy", budget=600) before its def train(trial)'
+        )
     bases = {base for c in found for base in c.__mro__[1:]}
     whole = [c for c in found if c not in bases]
     for c in whole:
