@@ -11,6 +11,14 @@ from transformers import (
 import badm.bench
 
 STEPS = 60
+SIZES = {
+    "vocab_size": 40,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 8,
+}
 
 
 def sentences(count, seed):
@@ -27,9 +35,7 @@ def accuracy(prediction):
 @badm.bench.training(score="accuracy", percent=True, budget=STEPS)
 def train(trial):
     """A small BERT on made-up sentences."""
-    model = BertForSequenceClassification(
-        BertConfig(40, 32, 2, 2, 64, max_position_embeddings=8, num_labels=2)
-    )
+    model = BertForSequenceClassification(BertConfig(**SIZES, num_labels=2))
     optimizer = trial.optimizer(model)
     scheduler = trial.scheduler(optimizer)
     settings = TrainingArguments(

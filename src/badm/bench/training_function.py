@@ -44,6 +44,15 @@ if TYPE_CHECKING:  # the commands import this file, and `badm --help` is not to 
 class Trial(Protocol):
     """What a training function is given: one method with one setting and one seed.
 
+    In a loop it is used so::
+
+        optimizer = trial.optimizer(model)
+        scheduler = trial.scheduler(optimizer)
+        trial.test(lambda: {"accuracy": accuracy(model, test_set)})
+        for step in range(trial.steps):
+            ...
+            trial.report(step, accuracy=accuracy(model, validation_set))
+
     Attributes:
         seed: Seed of the run; the generators of torch, numpy and ``random`` have been seeded.
         steps: Steps of the optimizer that the run may take: the budget, or a part of it.
@@ -124,6 +133,7 @@ class TrainingFunction:
     score: Score
     steps: int
     target: float | None = None
+    epoch: int = 0
     test: bool = True
     keep: Literal["best", "last"] = "best"
     notes: tuple[str, ...] = ()
@@ -157,6 +167,7 @@ def training(
     best: Literal["high", "low"] = "high",
     percent: bool = False,
     target: float | None = None,
+    epoch: int = 0,
     test: bool = True,
     keep: Literal["best", "last"] = "best",
     name: str = "",
@@ -171,6 +182,7 @@ def training(
         best: Whether high or low scores are good.
         percent: Whether scores are fractions to be shown as percentages.
         target: Validation score that "steps to target" counts to. Default: not counted.
+        epoch: Steps of the optimizer in an epoch, for ``--epochs``. Default: not known.
         test: Whether the function says with ``trial.test`` how to measure a test split. Without
             one the validation score takes its place, and the report says so.
         keep: Which weights are measured on the test split: of the best report, or the last.
@@ -195,6 +207,8 @@ def training(
     whole = isinstance(budget, int) and not isinstance(budget, bool)
     wanted = f"a whole number of steps from 1 to {MOST:,}"
     _require("budget", whole and 1 <= budget <= MOST, wanted, budget)
+    whole = isinstance(epoch, int) and not isinstance(epoch, bool)
+    _require("epoch", whole and 0 <= epoch <= MOST, "a whole number of steps", epoch)
 
     def mark(function: Callable[[Trial], Any]) -> TrainingFunction:
         code = getattr(function, "__code__", None)
@@ -210,6 +224,7 @@ def training(
             score=Score(score, best, percent),
             steps=budget,
             target=target,
+            epoch=epoch,
             test=test,
             keep=keep,
             notes=tuple(notes),

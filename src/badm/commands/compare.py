@@ -7,7 +7,7 @@ import typer
 
 from badm import bench
 from badm.bench.compare import ComparisonInterrupted
-from badm.bench.engine.schedules import MOST_WARMUP, SCHEDULES
+from badm.bench.engine.schedules import MOST_WARMUP
 from badm.bench.engine.streams import stdout_to_stderr
 from badm.bench.records.plans import TUNING_SEED
 from badm.bench.records.runs import RunStore
@@ -26,8 +26,8 @@ def compare(
     tasks: Annotated[
         list[str],
         typer.Argument(
-            help="Names (`badm list tasks`), files with a task or a training function (`my_task.py`, "
-            "`train.py`), or `suite`: every kind of task.",
+            help="Names (`badm list tasks`), files with a task or a training function "
+            "(`train.py`), or `suite`: every kind of task.",
             metavar="TASK",
         ),
     ],
@@ -61,8 +61,7 @@ def compare(
     schedule: Annotated[
         str | None,
         typer.Option(
-            help=f"Learning-rate schedule: {', '.join(SCHEDULES)}.",
-            callback=options.one_of(*SCHEDULES),
+            help=options.SCHEDULE_HELP,
             metavar="NAME",
             show_default="constant; linear in the speed protocol",
         ),
@@ -76,15 +75,10 @@ def compare(
             show_default="0; 0.05 in the speed protocol",
         ),
     ] = DEFAULT["warmup"],
-    search: Annotated[
-        str,
-        typer.Option(
-            help="What the trials search: lr, for most methods the learning rate; wide, also the "
-            "memory, beta2 and weight decay that a method has.",
-            callback=options.one_of("lr", "wide"),
-            metavar="NAME",
-        ),
-    ] = DEFAULT["search"],
+    clip_norm: options.ClipNorm = DEFAULT["clip_norm"],
+    search: options.Search = DEFAULT["search"],
+    space: options.Space = None,
+    setting: options.Setting = None,
     objective: Annotated[
         str,
         typer.Option(
@@ -102,6 +96,8 @@ def compare(
         ),
     ] = DEFAULT["target"],
     steps: options.Steps = DEFAULT["steps"],
+    epochs: options.Epochs = DEFAULT["epochs"],
+    seconds: options.Seconds = DEFAULT["seconds"],
     reference: Annotated[
         str,
         typer.Option(
@@ -149,14 +145,18 @@ def compare(
     - `badm compare digits`
     - `badm compare digits --methods badm,adam,nadam,muon --seeds 5 --trials 8`
     - `badm compare my_task.py -m 'badm*,adam' --target 0.9 --objective steps`
-    - `badm compare train.py --methods badm,adamw`, where train.py has a training function
-    - `badm compare digits -m 'mine.py:Mine,mine.py:Mine[nesterov=True],badm,soap'`
+    - `badm compare train.py -m badm,adamw`, a training function
+    - `badm compare digits -m 'mine.py:Mine,badm[beta=0.95],soap'`
     - `badm compare suite --protocol speed -m adamw,badm,badm-untouched,muon`
+    - `badm compare train.py --search lr,beta --space lr=1e-4..1e-1`
+    - `badm compare digits --schedule wsd --clip-norm 1 --set beta=0.9`
+    - `badm compare digits --seconds 5 --schedule mine.py:falls`
     - `badm compare digits my_task.py -o report.html -o table.md -o figures`
     - `badm compare my_task.py --study postgresql://host/name`, on several machines
     """
     shown = not (as_json or quiet)
-    begun = f"Comparing {methods} on {', '.join(tasks)}; runs are kept in {runs}"
+    names = methods if "[" in methods else methods.replace(",", ", ")
+    begun = f"Comparing {names} on {', '.join(tasks)}; runs are kept in {runs}"
     options.import_comparisons(begun, shown=shown)
     interrupted = False
     with exit_on_error():
@@ -173,10 +173,15 @@ def compare(
                     scale=scale,  # type: ignore[arg-type]
                     schedule=schedule,
                     warmup=warmup,
-                    search=search,  # type: ignore[arg-type]
+                    clip_norm=clip_norm,
+                    search=search,
+                    space=space or (),
+                    setting=options.read_settings(setting),
                     objective=objective,  # type: ignore[arg-type]
                     target=target,
                     steps=steps,
+                    epochs=epochs,
+                    seconds=seconds,
                     reference=reference,
                     baseline=baseline,
                     runs=runs,

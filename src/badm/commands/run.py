@@ -51,6 +51,7 @@ def run(
     scale: options.Scale = DEFAULT["scale"],
     schedule: options.Schedule = DEFAULT["schedule"],
     warmup: options.Warmup = DEFAULT["warmup"],
+    clip_norm: options.ClipNorm = DEFAULT["clip_norm"],
     steps: options.Steps = DEFAULT["steps"],
     runs: options.Runs = DEFAULT["runs"],
     threads: options.Threads = DEFAULT["threads"],
@@ -109,6 +110,7 @@ def run(
                     scale=scale,  # type: ignore[arg-type]  # checked by typer's callback
                     schedule=schedule,
                     warmup=warmup,
+                    clip_norm=clip_norm,
                     steps=steps,
                     runs=runs,
                     threads=threads,

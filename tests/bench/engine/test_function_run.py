@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from badm.bench.engine.function_run import NO_TEST
 from badm.bench.engine.options import RunOptions
 from badm.bench.engine.run import run
 from badm.bench.engine.schedules import lr_factor
+from badm.bench.engine.streams import output_to
 from badm.bench.engine.training import Interrupted
 from badm.bench.errors import ProtocolError, TaskError
 from badm.bench.method import Method
@@ -67,6 +69,23 @@ def test_a_run_of_a_function_has_the_file_of_a_run(tmp_path: Path) -> None:
     assert made.config.task == "side"
     assert made.facts["description"] == "Which side of a line a point is on."
     assert made.path.with_suffix(".log").read_text() == "begun with seed 0\n"
+
+
+def test_what_is_printed_and_logged_goes_to_the_file_and_back_to_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logger = logging.getLogger("badm.tests.output")
+    logger.addHandler(handler := logging.StreamHandler())  # with the stderr of now
+    try:
+        for mode in ("w", "a"):
+            with output_to(tmp_path / "log", mode):
+                print("printed")
+                logger.warning("logged")
+        logger.warning("afterwards")
+    finally:
+        logger.removeHandler(handler)
+    assert (tmp_path / "log").read_text().count("printed\nlogged\n") == 2
+    assert capsys.readouterr() == ("", "afterwards\n")
 
 
 def test_equal_seeds_are_equal_bit_for_bit_and_other_seeds_are_not(tmp_path: Path) -> None:
@@ -251,13 +270,16 @@ def test_an_interrupted_run_starts_again_and_one_with_checkpoints_goes_on(tmp_pa
         def count(self, step: int, loss: float) -> None:
             self.taken = step
 
-        def reached(self) -> bool:
+        def is_reached(self) -> bool:
             return self.taken >= self.step
 
-    for name, log in (("side", "begun with seed 0\n"), ("resumes", "from 0\nfrom 6\n")):
+    for name, log in (
+        ("side", "begun with seed 0\n"),
+        ("resumes", "from 0\nfrom 6\n"),
+    ):
         whole = done(name, tmp_path / "whole")
         stop = StopAt(7)
-        options = RunOptions(checkpoint_seconds=0, on_step=stop.count, should_stop=stop.reached)
+        options = RunOptions(checkpoint_seconds=0, on_step=stop.count, should_stop=stop.is_reached)
         with pytest.raises(Interrupted):
             done(name, tmp_path / "broken", options=options)
         again = done(name, tmp_path / "broken")

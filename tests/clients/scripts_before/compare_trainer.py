@@ -10,6 +10,14 @@ from transformers import (
 )
 
 STEPS = 60
+SIZES = {
+    "vocab_size": 40,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 8,
+}
 
 
 def sentences(count, seed):
@@ -26,9 +34,7 @@ def accuracy(prediction):
 def train():
     """A small BERT on made-up sentences."""
     set_seed(0)
-    model = BertForSequenceClassification(
-        BertConfig(40, 32, 2, 2, 64, max_position_embeddings=8, num_labels=2)
-    )
+    model = BertForSequenceClassification(BertConfig(**SIZES, num_labels=2))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)
     settings = TrainingArguments(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from badm.bench import formatting
+from badm.bench.analysis.search_notes import budget_notes, edge_notes
 from badm.bench.analysis.sentences import summary
 from badm.bench.analysis.speed import measure_speed, shown_part
 from badm.bench.analysis.speed_sentences import speed_summary
@@ -73,6 +74,7 @@ def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
     tasks = {info.name: info for info in record.tasks}
     finals = [_read(entry, tasks[entry.task], record, store, notes) for entry in record.entries]
     notes += [note for entry in record.entries for note in _search_notes(entry)]
+    notes += budget_notes(record.plan, record.entries)
     speed = None
     if record.plan.protocol == "speed":
         speed = measure_speed(record, [(one.entry, one.runs) for one in finals])
@@ -81,6 +83,7 @@ def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
     infos = [_with_target(_with_data(task, finals), speed) for task in record.tasks]
     rows = _with_tests([_row(one, record) for one in finals], record)
     runs = [run for one in finals for run in one.runs.values() if run.config.seed in _seeds(record)]
+    notes += edge_notes([one.entry for one in finals])
     environments = [run.environment for run in runs]
     notes += [
         f"Not all runs were made {alike}."

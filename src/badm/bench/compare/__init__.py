@@ -56,10 +56,15 @@ def compare(
     scale: Scale = "cpu",
     schedule: str | None = None,
     warmup: float | None = None,
-    search: Literal["lr", "wide"] = "lr",
+    clip_norm: float = 0.0,
+    search: str = "lr",
+    space: Mapping[str, Any] | Iterable[str] = (),
+    setting: Mapping[str, Any] | None = None,
     objective: Literal["score", "steps"] = "score",
     target: float | None = None,
     steps: int | None = None,
+    epochs: float | None = None,
+    seconds: float | None = None,
     reference: MethodLike = "",
     baseline: MethodLike = "adamw",
     runs: Path | str = "runs",
@@ -96,17 +101,27 @@ def compare(
         trials: Settings to try, the same number for every method.
         seeds: Final runs per method and task, with the seeds 0, 1, 2, …
         scale: Size of the tasks: ``"smoke"`` (seconds), ``"cpu"``, or ``"paper"``.
-        schedule: Learning-rate schedule: ``"constant"``, ``"linear"`` or ``"cosine"``. Default:
-            constant; in the speed protocol linear, down to 0 at the end of each part.
+        schedule: Learning-rate schedule: ``"constant"``, ``"linear"``, ``"cosine"``, ``"wsd"`` or
+            a function in a file, ``"mine.py:falls"``, of the fraction of the steps that is done.
+            Default: constant; in the speed protocol linear, down to 0 at the end of each part.
         warmup: Fraction of the steps over which the learning rate first rises from 0. Default: 0;
             in the speed protocol 0.05.
+        clip_norm: Norm that gradients are clipped to. Default: they are not.
         search: What the trials search: ``"lr"``, the space that a method states, for most its
-            learning rate; ``"wide"``, also the memory, ``beta2`` and weight decay it has.
+            learning rate; ``"wide"``, also the memory, ``beta2`` and weight decay it has; or names
+            of settings, ``"lr,weight_decay,beta"``, tried at the same points for all methods.
+        space: Ranges instead of the methods' own, by name: ``{"lr": (1e-4, 0.1)}``, or as
+            ``["lr=1e-4..0.1"]``.
+        setting: Settings of all methods that have them, which no trial changes:
+            ``{"weight_decay": 0.1}``.
         objective: What the search optimizes: the best ``"score"``, or the fewest ``"steps"`` to the
             target.
         target: Validation score to count steps to. Default: the task's own.
         steps: Training steps of each run. Default: the task's own number; for tasks of the suite
             in the speed protocol the suite's, which is smaller.
+        epochs: Passes through the training data, instead of steps.
+        seconds: Seconds of training, instead of steps: a method takes as many steps as fit, by a
+            short run that is timed first and kept.
         reference: The method the others are tested against. Default: ``"badm"`` if it takes part,
             else the first.
         baseline: Of the speed protocol: the method whose score at the whole budget is the target.
@@ -139,7 +154,14 @@ def compare(
         >>> result.save("report.html")  # doctest: +SKIP
     """
     # Here and not above: `import badm.bench` and `badm --help` are not to wait for them.
-    from badm.bench.compare.choices import method_names, method_sources, named, task_sources
+    from badm.bench.compare.choices import (
+        method_names,
+        method_sources,
+        named,
+        range_texts,
+        setting_texts,
+        task_sources,
+    )
     from badm.bench.compare.progress import watching
     from badm.bench.compare.protocol import ComparisonRunner, run_all
     from badm.bench.engine.options import Machine
@@ -174,6 +196,11 @@ def compare(
         (0.05 if speed else 0.0) if warmup is None else warmup,
         baseline if speed else "",
         search,
+        range_texts(space),
+        setting_texts(setting),
+        clip_norm,
+        epochs,
+        seconds,
     )
     runner = ComparisonRunner(plan, RunStore(runs), study, say)
     try:
@@ -194,7 +221,13 @@ def tune(
     scale: Scale = "cpu",
     schedule: str = "constant",
     warmup: float = 0.0,
+    clip_norm: float = 0.0,
+    search: str = "lr",
+    space: Mapping[str, Any] | Iterable[str] = (),
+    setting: Mapping[str, Any] | None = None,
     steps: int | None = None,
+    epochs: float | None = None,
+    seconds: float | None = None,
     runs: Path | str = "runs",
     jobs: int | None = None,
     threads: int = 1,
@@ -213,9 +246,16 @@ def tune(
         method: A name, a class or a ``Method``, or several, as :func:`compare` takes them.
         trials: Settings to try, the same number for every method.
         scale: Size of the task: ``"smoke"`` (seconds), ``"cpu"``, or ``"paper"``.
-        schedule: Learning-rate schedule: ``"constant"``, ``"linear"`` or ``"cosine"``.
+        schedule: Learning-rate schedule: ``"constant"``, ``"linear"``, ``"cosine"``, ``"wsd"`` or
+            a function in a file, ``"mine.py:falls"``.
         warmup: Fraction of the steps over which the learning rate first rises from 0.
+        clip_norm: Norm that gradients are clipped to. Default: they are not.
+        search: What the trials search, as in :func:`compare`.
+        space: Ranges instead of the method's own, as in :func:`compare`.
+        setting: Settings that no trial changes: ``{"weight_decay": 0.1}``.
         steps: Training steps of each run. Default: the task's own number.
+        epochs: Passes through the training data, instead of steps.
+        seconds: Seconds of training, instead of steps, as in :func:`compare`.
         runs: Folder to keep runs in.
         jobs: Runs at a time. Default: one for each core, at most eight.
         threads: Threads per run. Part of a run's key: sums in another order are other numbers.
@@ -237,7 +277,12 @@ def tune(
         >>> result = badm.bench.tune("digits", "badm", trials=2, steps=50)  # doctest: +SKIP
         >>> result.settings["badm"]["lr"]  # doctest: +SKIP
     """
-    from badm.bench.compare.choices import method_sources, task_sources
+    from badm.bench.compare.choices import (
+        method_sources,
+        range_texts,
+        setting_texts,
+        task_sources,
+    )
     from badm.bench.compare.progress import watching
     from badm.bench.compare.protocol import ComparisonRunner, run_all
     from badm.bench.compare.tuning import Tuning
@@ -260,6 +305,12 @@ def tune(
         threads=machine.threads,
         device=machine.device,
         warmup=warmup,
+        search=search,
+        space=range_texts(space),
+        stated=setting_texts(setting),
+        clip_norm=clip_norm,
+        epoch_budget=epochs,
+        second_budget=seconds,
     )
     runner = ComparisonRunner(plan, RunStore(runs), study, say)
     with watching(progress, runner.methods_on_tasks) as watch:
@@ -278,6 +329,7 @@ def run(
     scale: Scale = "cpu",
     schedule: str = "constant",
     warmup: float = 0.0,
+    clip_norm: float = 0.0,
     steps: int | None = None,
     runs: Path | str = "runs",
     threads: int = 1,
@@ -299,8 +351,10 @@ def run(
         seed: Seed of initialisation, batches and noise.
         replicas: How several ranks meet, such as ``"outer"``. Default: one process.
         scale: Size of the task: ``"smoke"`` (seconds), ``"cpu"``, or ``"paper"``.
-        schedule: Learning-rate schedule: ``"constant"``, ``"linear"`` or ``"cosine"``.
+        schedule: Learning-rate schedule: ``"constant"``, ``"linear"``, ``"cosine"``, ``"wsd"`` or
+            a function in a file, ``"mine.py:falls"``.
         warmup: Fraction of the steps over which the learning rate first rises from 0.
+        clip_norm: Norm that gradients are clipped to. Default: they are not.
         steps: Training steps. Default: the task's own number.
         runs: Folder to keep runs in.
         threads: Threads of the run. Part of its key: sums in another order are other numbers.
@@ -340,6 +394,7 @@ def run(
         scale=scale,
         schedule=schedule,
         warmup=warmup,
+        clip_norm=clip_norm,
         steps=steps,
         progress=progress,
     )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from badm.bench.engine.streams import same_directory
 from badm.bench.method import Method
 from badm.bench.methods import METHODS
 from badm.bench.methods import find as find_method
 from badm.bench.methods.own_methods import source_of
-from badm.bench.methods.sources import split_list
+from badm.bench.methods.sources import as_json, split_list, written
 from badm.bench.task import Task
 from badm.bench.tasks import TASKS, suite
 from badm.bench.training_function import TrainingFunction
@@ -70,6 +70,35 @@ def named(method: MethodLike, names: Sequence[str]) -> str:
     if isinstance(method, str) and (method in names or not any(c in method for c in ":[")):
         return method
     return method_names([method])[0]
+
+
+def range_texts(space: Mapping[str, Any] | Iterable[str]) -> tuple[str, ...]:
+    """Ranges by name as people type them.
+
+    >>> range_texts({"lr": (1e-4, 0.1), "nesterov": [True, False, True]})
+    ('lr=0.0001..0.1', 'nesterov=True|False|True')
+    >>> range_texts("lr=1e-4..1e-1,beta=0.8..0.98")
+    ('lr=1e-4..1e-1', 'beta=0.8..0.98')
+    """
+    if isinstance(space, str):
+        return tuple(split_list(space))
+    if not isinstance(space, Mapping):
+        return tuple(part for text in space for part in split_list(text))
+    texts = []
+    for name, values in space.items():
+        numbers = [x for x in values if isinstance(x, (int, float)) and not isinstance(x, bool)]
+        is_range = isinstance(values, tuple) and len(numbers) == len(values) == 2
+        texts.append(f"{name}={('..' if is_range else '|').join(map(written, values))}")
+    return tuple(texts)
+
+
+def setting_texts(setting: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Settings by name as people type them.
+
+    >>> setting_texts({"weight_decay": 0.1})
+    ('weight_decay=0.1',)
+    """
+    return tuple(f"{name}={written(as_json(value))}" for name, value in (setting or {}).items())
 
 
 def task_sources(tasks: TasksLike) -> tuple[str, ...]:

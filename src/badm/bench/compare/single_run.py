@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from badm.bench import methods, tasks
 from badm.bench.compare import RunInterrupted
+from badm.bench.engine import schedules
 from badm.bench.engine.launcher import run_or_launch
 from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.ranks import Ranks, join_ranks
@@ -104,11 +106,17 @@ def run_once(
     scale: Any,
     schedule: str,
     warmup: float,
+    clip_norm: float,
     steps: int | None,
     progress: bool | OnStep,
 ) -> SingleRun | None:
     """Do a run and those of the stages before it; the arguments are those of ``badm.bench.run``."""
     check_warmup(warmup)
+    if not 0 <= clip_norm < math.inf or (clip_norm and method.family == "replicas"):
+        raise ValueError(
+            "clip_norm must be a finite number of at least 0, and 0 on several ranks, "
+            f"got {clip_norm!r}"
+        )
     full = method.setting(dict(setting))
     ranks = None
     if started_by_torchrun():
@@ -128,6 +136,7 @@ def run_once(
         machine.prepare()
         found = tasks.find(source, scale, here)
         found.require_single_process(method)
+        found_schedule = schedules.find(schedule, here)
         found.require_data()
         set_total(steps or found.task.steps)
         last = found.config(
@@ -135,10 +144,11 @@ def run_once(
             full,
             seed,
             steps=steps,
-            schedule=schedule,
+            schedule=found_schedule.stored,
             threads=machine.threads,
             device=machine.device,
             warmup=warmup,
+            clip_norm=clip_norm,
         )
         for stage, config in _stages(found, last):
             own = replace(
@@ -151,7 +161,9 @@ def run_once(
             try:
                 if signals.stop_requested():  # in the last moments of the stage before
                     raise Interrupted
-                _run_stage(stage, config, method, folder, own, machine, ranks)
+                _run_stage(
+                    stage, config, method, folder, own, machine, ranks, found_schedule.source
+                )
             except Interrupted:
                 raise RunInterrupted(has_checkpoint=folder.checkpoint(config).exists()) from None
     if not first:
@@ -169,9 +181,10 @@ def _run_stage(
     options: RunOptions,
     machine: Machine,
     ranks: Ranks | None,
+    schedule: str,
 ) -> None:
     if ranks is None:
-        run_or_launch(found, config, method, store, options, machine)
+        run_or_launch(found, config, method, store, options, machine, schedule)
     else:
         run_on_ranks(ranks, config, found.task, method, store, options, machine)
 

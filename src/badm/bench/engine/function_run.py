@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -20,6 +19,7 @@ from badm.bench.engine.environment import environment, peak_memory, reset_peak_m
 from badm.bench.engine.function_trial import FunctionTrial, Left, TrialState
 from badm.bench.engine.journal import BadCheckpoint, RunJournal
 from badm.bench.engine.options import Machine, RunOptions
+from badm.bench.engine.streams import output_to
 from badm.bench.engine.tensors import digest
 from badm.bench.engine.training import Interrupted
 from badm.bench.errors import MethodError, TaskError, described, error_location
@@ -79,21 +79,14 @@ class FunctionRun:
                 self.options,
                 saved if resumed else None,
             )
-            with self._output("a" if resumed else "w"):
+            log = self.store.path(self.config).with_suffix(".log")
+            with output_to(log, "a" if resumed else "w"):
                 self._end(trial, *self._call(trial))
 
     @staticmethod
     def _take(saved: dict[str, Any], content: Mapping[str, Any]) -> None:
         schema.build(TrialState, content["state"])
         saved.update(content)
-
-    @contextmanager
-    def _output(self, mode: str) -> Iterator[None]:
-        """Send what the function prints to a file beside that of the run."""
-        path = self.store.path(self.config).with_suffix(".log")
-        log = path.open(mode, encoding="utf-8", errors="replace", buffering=1)  # by line
-        with log, redirect_stdout(log), redirect_stderr(log):
-            yield
 
     def _call(self, trial: FunctionTrial) -> tuple[RunStatus, str]:
         """Call the function, and return how the run ended."""

@@ -101,12 +101,15 @@ class FunctionTrial:
         self.evaluated = False  # whether ``evaluation`` was entered since the last report
         self.began = time.perf_counter()
         self.not_training = 0.0  # seconds that this class took itself
+        self.paused: float | None = None  # since when it is this class that takes time
         self.saved_at = time.monotonic()
 
     # What the function calls.
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         with self._own_time():
+            if not self.optimizers:  # what came before was not training
+                self._restart_clock()
             if not isinstance(model, nn.Module) or not trainable_parameters(model):
                 raise self._error(
                     "trial.optimizer must be given a torch.nn.Module with parameters that require "
@@ -195,6 +198,9 @@ class FunctionTrial:
             self.is_over = True
             for group in self.optimizers[number].param_groups:
                 group["lr"] = 0.0
+        elif self.config.clip_norm:
+            parameters = trainable_parameters(self.models[number])
+            nn.utils.clip_grad_norm_(parameters, self.config.clip_norm)
 
     def _after_step(self, number: int) -> None:
         if self.is_over:
@@ -388,19 +394,23 @@ class FunctionTrial:
     def _own_time(self) -> Iterator[None]:
         """Do not count what happens inside as training."""
         synchronize(self.device)
-        began = time.perf_counter()
+        self.paused = time.perf_counter()
         try:
             yield
         finally:
-            self.not_training += time.perf_counter() - began
+            self.not_training += time.perf_counter() - self.paused
+            self.paused = None
 
     def _restart_clock(self) -> None:
-        self.began, self.not_training = time.perf_counter(), 0.0
+        """Count seconds from now on, those before being in the state; the clock is paused."""
+        self.began = self.paused = time.perf_counter()
+        self.not_training = 0.0
 
     def progress(self) -> tuple[int, float, float]:
         """Steps, seconds and gradients so far; seconds include the function's own evaluations."""
-        now = time.perf_counter() - self.began - self.not_training
-        return self.state.step, round(self.state.seconds + max(now, 0.0), 6), float(sum(self.taken))
+        until = time.perf_counter() if self.paused is None else self.paused
+        seconds = self.state.seconds + until - self.began - self.not_training
+        return self.state.step, round(max(seconds, 0.0), 6), float(sum(self.taken))
 
     def state_bytes(self) -> int:
         """The memory that the method keeps between steps."""

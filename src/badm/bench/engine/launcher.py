@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from badm.bench import methods, tasks
+from badm.bench.engine import schedules
 from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.ranks import join_ranks
 from badm.bench.engine.run import finished_run, run, run_on_ranks
@@ -49,6 +50,7 @@ class RankArguments:
     options: dict[str, Any]  # without callbacks: each rank has its own
     scratch: str  # a folder for the files below
     method: str = ""  # what the method is found by, if not by its name
+    schedule: str = ""  # what a schedule of the user's is found by
 
     @property
     def error_file(self) -> Path:
@@ -82,8 +84,12 @@ def run_or_launch(
     store: RunStore,
     options: RunOptions,
     machine: Machine,
+    schedule: str = "",
 ) -> Run:
-    """Do a run here, or on ranks of its own if its method takes several."""
+    """Do a run here, or on ranks of its own if its method takes several.
+
+    ``schedule`` is what a schedule of the user's is found by.
+    """
     if method.family != "replicas":
         return run(config, found.task, method, store, options, machine)
     done = finished_run(config, store, options)
@@ -99,6 +105,7 @@ def run_or_launch(
             options.to_dict(),
             scratch,
             method.source,
+            schedule,
         )
         ranks = method.ranks(dict(config.setting))
         with options.hold():
@@ -208,6 +215,8 @@ def _run_rank(arguments: RankArguments) -> None:
     method = methods.find(arguments.method or config.method)
     found.confirm(config)
     method.confirm(config.method_version)
+    if arguments.schedule:
+        schedules.find(arguments.schedule)
     store = RunStore(arguments.folder)
     run_on_ranks(join_ranks(), config, found.task, method, store, options, arguments.machine)
 

@@ -43,6 +43,7 @@ class Job:
     config: RunConfig
     keep_weights: bool = False
     method: str = ""  # by default the name in the configuration
+    schedule: str = ""  # the source of a user's function
 
 
 @dataclass(frozen=True)
@@ -257,6 +258,7 @@ def _job_runner(
     store: RunStore, machine: Machine, options: RunOptions, stopping: Any
 ) -> Callable[[Job, Connection[Any, Any]], tuple[str, Any]]:
     from badm.bench import methods, tasks
+    from badm.bench.engine import schedules
     from badm.bench.engine.launcher import run_or_launch
     from badm.bench.engine.training import Interrupted
     from badm.distributed.ranks import RankLostError
@@ -297,7 +299,9 @@ def _job_runner(
             )
             method = methods.find(job.method or job.config.method)
             method.confirm(job.config.method_version)
-            run_or_launch(found[where], job.config, method, store, own, machine)
+            if job.schedule:
+                schedules.find(job.schedule)
+            run_or_launch(found[where], job.config, method, store, own, machine, job.schedule)
         except Interrupted:
             if stop_requested():  # this very process was asked to end
                 raise Stopped from None

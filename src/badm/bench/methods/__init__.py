@@ -70,7 +70,7 @@ badm? `badm list methods` shows all
         return METHODS[source]
     folder = folder or Path.cwd()
     base, text = split_brackets(source)
-    if text is not None:
+    if text is not None and base:
         return _with_settings(base, read_settings(base, text), folder)
     if source.endswith(UNTOUCHED):
         return _untouched(source.removesuffix(UNTOUCHED), folder)

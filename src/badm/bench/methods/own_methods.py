@@ -255,7 +255,7 @@ def _checked(made: Any, name: str) -> torch.optim.Optimizer:
 class OwnTrainer(OptimizerTrainer):
     """Train with an optimizer that may want a closure, or evaluate other weights than it trains.
 
-    >>> weight = nn.Parameter(torch.zeros(1))
+    >>> weight = torch.nn.Parameter(torch.zeros(1))
     >>> OwnTrainer(torch.optim.LBFGS([weight])).takes_closure
     True
     """

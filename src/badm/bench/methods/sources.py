@@ -89,12 +89,13 @@ def in_brackets(settings: Mapping[str, Any]) -> str:
     >>> in_brackets({"lr": 0.01, "nesterov": True, "betas": [0.9, 0.99]})
     '[lr=0.01,nesterov=True,betas=(0.9,0.99)]'
     """
-    return f"[{','.join(f'{name}={_written(value)}' for name, value in settings.items())}]"
+    return f"[{','.join(f'{name}={written(value)}' for name, value in settings.items())}]"
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
+    """Write a value so that :func:`read_value` reads the same."""
     if isinstance(value, list):
-        return f"({','.join(map(_written, value))})"
+        return f"({','.join(map(written, value))})"
     # A word that would be read as something else, or as several settings, needs its quotes.
     if isinstance(value, str) and (read_value(value) != value or set(value) & set(",=[](){} ")):
         return repr(value)

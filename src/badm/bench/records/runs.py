@@ -68,6 +68,7 @@ class RunConfig:
     device: str = "cpu"  # type: cpu, cuda or mps
     warmup: float = 0.0  # fraction of the steps over which the learning rate rises
     evaluate_every: Count = 0  # steps between evaluations; 0: the task's own number
+    clip_norm: Amount = 0.0  # norm that gradients are clipped to; 0: they are not
 
     def __post_init__(self) -> None:
         for name, value in dict(self.setting).items():

@@ -126,6 +126,7 @@ class FoundTask:
         device: str = "cpu",
         warmup: float = 0.0,
         evaluate_every: int = 0,
+        clip_norm: float = 0.0,
     ) -> RunConfig:
         """Return the configuration of a run: everything that its result depends on.
 
@@ -150,6 +151,7 @@ class FoundTask:
             warmup,
             # The task's own is not stated: the run is the same one. A training function decides.
             0 if evaluate_every == self.task.evaluate_every or self.is_function else evaluate_every,
+            clip_norm,
         )
 
     def confirm(self, config: RunConfig) -> None:
