@@ -21,7 +21,7 @@ import grimp
 PICTURE = Path(__file__).with_name("architecture.svg")
 Edges = Mapping[tuple[str, str], int]
 
-CONTRACTS = ("task", "method", "paper")
+CONTRACTS = ("task", "training_function", "method", "paper")
 HELPERS = ("errors", "files", "formatting", "names")
 LIBRARY = ("metrics", "paper", "distributed", "checks", "processes")
 
@@ -84,17 +84,18 @@ BOXES = {
     "models": Box(10.5, 11.45, 2.1, "models", "networks"),
     "data": Box(10.5, 13.35, 3.9, "data", "datasets: fetch, verify, read"),
     "records": _bar(15.0, "records", "what is written down: runs, plans, comparisons", "bottom"),
-    "contracts": _bar(16.5, "task, method, paper", "the contracts", "bottom"),
-    "helpers": _bar(18.0, "errors, files, formatting, names", "the helpers", "bottom"),
-    "paper": Box(0, 20.7, 3.0, "paper", "word for word", 1.8),
-    "badm": Box(3.9, 20.7, 6.1, "badm", "optimizer, update, groups", 1.8),
-    "metrics": Box(1.4, 23.4, 6.3, "metrics", "one file per metric", 1.4),
-    "distributed": Box(4.6, 25.7, 5.4, "distributed", "replicas, ranks, fsdp", 1.8),
-    "checks": Box(0, 28.4, 10.0, "checks", "checks of arguments"),
-    "processes": Box(10.4, 20.7, 4.0, "processes", "signals, parent death", 1.8),
+    "user_code": _bar(16.5, "user_code", "files of the user's own, executed", "bottom"),
+    "contracts": _bar(18.0, "task, training_function, method, paper", "the contracts", "bottom"),
+    "helpers": _bar(19.5, "errors, files, formatting, names", "the helpers", "bottom"),
+    "paper": Box(0, 22.2, 3.0, "paper", "word for word", 1.8),
+    "badm": Box(3.9, 22.2, 6.1, "badm", "optimizer, update, groups", 1.8),
+    "metrics": Box(1.4, 24.9, 6.3, "metrics", "one file per metric", 1.4),
+    "distributed": Box(4.6, 27.2, 5.4, "distributed", "replicas, ranks, fsdp", 1.8),
+    "checks": Box(0, 29.9, 10.0, "checks", "checks of arguments"),
+    "processes": Box(10.4, 22.2, 4.0, "processes", "signals, parent death", 2.2),
 }
 
-LIBRARY_TOP = 20.1
+LIBRARY_TOP = 21.6
 
 # Where each arrow runs down: its x.
 ARROWS = {
@@ -149,13 +150,13 @@ def draw(found: Edges) -> str:
         raise ValueError(f"no box for {', '.join(sorted(unknown))}: add one to BOXES")
     parts = [
         *(_text(1.2, 12.0 + 0.5 * n, "heading", line) for n, line in enumerate(CAPTION)),
-        _panel(1.65, 18.0, "badm.bench: the evaluation"),
+        _panel(1.65, 19.5, "badm.bench: the evaluation"),
         _panel(LIBRARY_TOP - 0.05, 9.75, "badm: the library, which imports torch and nothing else"),
         *(part for pair, count in found.items() if pair in ARROWS for part in _arrow(pair, count)),
         *(part for name, box in BOXES.items() for part in _box(name, box, found)),
     ]
     left, width = MARGIN + round(0.4 * X_UNIT), round(15.2 * X_UNIT) + 2 * MARGIN
-    height = round(29.7 * Y_UNIT) + 2 * MARGIN
+    height = round(31.2 * Y_UNIT) + 2 * MARGIN
     recorded = json.dumps([[*pair, count] for pair, count in found.items()])
     body = "\n".join(parts)
     return f"""<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" \

@@ -65,7 +65,7 @@ def test_constraints_pin_torch_and_every_direct_dependency_of_the_tested_extras(
 
 def test_bench_holds_rooms_and_beside_them_the_contracts_and_the_helpers_alone() -> None:
     files = {path.name for path in (ROOT / "src" / "badm" / "bench").glob("*.py")}
-    contracts = {"task.py", "method.py", "paper.py"}
+    contracts = {"task.py", "training_function.py", "method.py", "paper.py"}
     helpers = {"errors.py", "files.py", "formatting.py", "names.py"}
     assert files == contracts | helpers | {"__init__.py"}
 

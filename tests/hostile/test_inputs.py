@@ -174,7 +174,7 @@ def test_a_method_named_twice_counts_once() -> None:
         ({"methods": ("sgd", "sgd")}, "methods must be different from each other"),
         ({"protocol": "own"}, "protocol must be one of paper, tuned, speed, got 'own'"),
         ({"objective": "speed"}, "objective must be score or steps, got 'speed'"),
-        ({"schedule": "steep"}, "schedule must be one of constant, linear, cosine, got 'steep'"),
+        ({"schedule": "steep"}, "(my.py:falls), got 'steep'"),
         ({"scale": "huge"}, "scale must be one of smoke, cpu, paper, got 'huge'"),
         ({"trials": 0}, "trials must be a whole number of at least 1, got 0"),
         ({"seeds": -1}, "seeds must be a whole number from 0 to 1000, got -1"),

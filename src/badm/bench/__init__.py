@@ -4,11 +4,12 @@ The public names are listed here; everything else under ``badm.bench`` is intern
 """
 
 from badm.bench.compare import compare, run, tune
-from badm.bench.method import Choice, Method, Range
+from badm.bench.method import Choice, Method, Range, optimizer_method
 from badm.bench.paper import Paper
 from badm.bench.report import merge, report
 from badm.bench.reproduce import reproduce
 from badm.bench.task import Player, Score, Splits, Task
+from badm.bench.training_function import Trial, training
 
 __all__ = [
     "Choice",
@@ -19,10 +20,13 @@ __all__ = [
     "Score",
     "Splits",
     "Task",
+    "Trial",
     "compare",
     "merge",
+    "optimizer_method",
     "report",
     "reproduce",
     "run",
+    "training",
     "tune",
 ]

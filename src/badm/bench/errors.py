@@ -21,6 +21,16 @@ def error_location(error: BaseException, *files: str) -> str:
     return f"{Path(within[-1].filename).name}, line {within[-1].lineno}"
 
 
+def described(error: BaseException) -> str:
+    """Return the type of an error and its message, if it has one.
+
+    >>> described(KeyError("colour")), described(SystemExit())
+    ("KeyError: 'colour'", 'SystemExit')
+    """
+    kind, text = type(error).__name__, str(error)
+    return f"{kind}: {text}" if text else kind
+
+
 class StoreError(Exception):
     """A folder cannot be used, or no longer be used, as a store; the message says why."""
 

@@ -37,6 +37,8 @@ from reprlib import repr as short
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import badm
+from badm.bench.errors import MethodError
+from badm.bench.names import suggestion
 from badm.bench.paper import Paper
 
 if TYPE_CHECKING:  # the commands import this file, and `badm --help` is not to wait for torch
@@ -78,6 +80,12 @@ class Choice:
     values: tuple[Any, ...]
 
 
+@dataclass(frozen=True)
+class Anything:
+    """A setting that only its optimizer can check."""
+
+
+ANYTHING = Anything()
 Space = Mapping[str, Range | Choice]
 
 LEARNING_RATE = Range(0.0, math.inf)  # valid learning rates, whichever are searched
@@ -167,6 +175,8 @@ class Method:
         package: Installed package whose code does the steps; its version counts as well.
         wide_space: What ``--search wide`` searches. Default: the space, and the memory, ``beta2``
             and ``weight_decay`` where the method has them, in the ranges that all methods share.
+        fixed: Settings stated in brackets, as in ``badm[beta=0.95]``, which no search changes.
+        source: What other processes find the method by, if that is not its name.
     """
 
     name: str
@@ -176,10 +186,12 @@ class Method:
     defaults: Mapping[str, Any]
     space: Space
     paper: Callable[[Paper], Setting] | None = None
-    limits: Space = field(default_factory=dict)
+    limits: Mapping[str, Range | Choice | Anything] = field(default_factory=dict)
     version: int | str = 1
     package: str = ""
     wide_space: Space | None = None
+    fixed: frozenset[str] = frozenset()
+    source: str = ""
 
     @property
     def identity(self) -> str:
@@ -197,6 +209,16 @@ class Method:
         installed = package_versions().get(self.package, "missing").partition("+")[0]
         return f"{self.version}, {self.package} {installed}"
 
+    @property
+    def found_by(self) -> str:
+        """What any process finds the method by."""
+        return self.source or self.name
+
+    def confirm(self, version: str) -> None:
+        """Raise ``MethodError`` if the code of a method changed since a run was planned."""
+        if self.source and self.identity != version:
+            raise MethodError(f"{self.source} was changed while it was being compared")
+
     def ranks(self, setting: Setting) -> int:
         """Number of processes of a run."""
         return int(setting["ranks"]) if self.family == "replicas" else 1
@@ -207,7 +229,9 @@ class Method:
         for name, value in given.items():
             if name not in self.defaults:
                 takes = ", ".join(self.defaults) or "no settings"
-                raise ValueError(f"{self.name} takes {takes}, got {name}")
+                near = suggestion(name, self.defaults)
+                meant = f"; {near.strip()}" if near else ""
+                raise ValueError(f"{self.name} takes {takes}, got {name}{meant}")
             wanted = _misfit(value, self.defaults[name], limits.get(name))
             if wanted:
                 raise ValueError(f"{name} of {self.name} must be {wanted}, got {short(value)}")
@@ -222,12 +246,14 @@ class Method:
         return self.setting({} if paper.lr is None else {"lr": paper.lr})
 
 
-def _misfit(value: Any, default: Any, limits: Range | Choice | None) -> str:
+def _misfit(value: Any, default: Any, limits: Range | Choice | Anything | None) -> str:
     """Say what a value of a setting must be, or ``""`` if it is valid.
 
     >>> _misfit(1.5, 4, Range(1, 64)), _misfit(3, 4, Range(1, 64)), _misfit(1e-3, 0.1, None)
     ('a whole number from 1 to 64', '', '')
     """
+    if isinstance(limits, Anything):
+        return ""
     if isinstance(limits, Choice):
         return "" if value in limits.values else f"one of {', '.join(map(str, limits.values))}"
     if isinstance(default, bool):
@@ -270,10 +296,14 @@ class OptimizerTrainer:
 
     def step(self, batch: StepBatch) -> float:
         loss = batch.gradient()
-        for group, lr in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
-            group["lr"] = lr * batch.lr_factor
+        self.set_rates(batch.lr_factor)
         self.optimizer.step()
         return loss
+
+    def set_rates(self, factor: float) -> None:
+        """Set every learning rate to ``factor`` times what it was at first."""
+        for group, lr in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
+            group["lr"] = lr * factor
 
     def evaluation_weights(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -7,7 +7,7 @@ import typer
 
 from badm import bench
 from badm.bench.compare import ComparisonInterrupted
-from badm.bench.engine.schedules import MOST_WARMUP, SCHEDULES
+from badm.bench.engine.schedules import MOST_WARMUP
 from badm.bench.engine.streams import stdout_to_stderr
 from badm.bench.records.plans import TUNING_SEED
 from badm.bench.records.runs import RunStore
@@ -28,7 +28,8 @@ def compare(
     tasks: Annotated[
         list[str],
         typer.Argument(
-            help="Names (`badm list tasks`), files (`my_task.py`), or `suite`: every kind of task. "
+            help="Names (`badm list tasks`), files with a task or a training function "
+            "(`train.py`), or `suite`: every kind of task. "
             "Or `study.toml`, which has all options, as it is written beside every result.",
             metavar="TASK",
         ),
@@ -38,7 +39,8 @@ def compare(
         typer.Option(
             "--methods",
             "-m",
-            help="Comma-separated names (`badm list methods`); `all` and `badm*` work too.",
+            help="Comma-separated names (`badm list methods`), `all`, `badm*`, an optimizer of "
+            "your own (`mine.py:Mine`); settings in brackets (`badm[beta=0.95]`).",
             metavar="NAMES",
         ),
     ] = DEFAULT["methods"],
@@ -62,8 +64,7 @@ def compare(
     schedule: Annotated[
         str | None,
         typer.Option(
-            help=f"Learning-rate schedule: {', '.join(SCHEDULES)}.",
-            callback=options.one_of(*SCHEDULES),
+            help=options.SCHEDULE_HELP,
             metavar="NAME",
             show_default="constant; linear in the speed protocol",
         ),
@@ -77,15 +78,10 @@ def compare(
             show_default="0; 0.05 in the speed protocol",
         ),
     ] = DEFAULT["warmup"],
-    search: Annotated[
-        str,
-        typer.Option(
-            help="What the trials search: lr, for most methods the learning rate; wide, also the "
-            "memory, beta2 and weight decay that a method has.",
-            callback=options.one_of("lr", "wide"),
-            metavar="NAME",
-        ),
-    ] = DEFAULT["search"],
+    clip_norm: options.ClipNorm = DEFAULT["clip_norm"],
+    search: options.Search = DEFAULT["search"],
+    space: options.Space = None,
+    setting: options.Setting = None,
     objective: Annotated[
         str,
         typer.Option(
@@ -103,6 +99,8 @@ def compare(
         ),
     ] = DEFAULT["target"],
     steps: options.Steps = DEFAULT["steps"],
+    epochs: options.Epochs = DEFAULT["epochs"],
+    seconds: options.Seconds = DEFAULT["seconds"],
     reference: Annotated[
         str,
         typer.Option(
@@ -159,7 +157,12 @@ def compare(
     - `badm compare digits`
     - `badm compare digits --methods badm,adam,nadam,muon --seeds 5 --trials 8`
     - `badm compare my_task.py -m 'badm*,adam' --target 0.9 --objective steps`
+    - `badm compare train.py -m badm,adamw`, a training function
+    - `badm compare digits -m 'mine.py:Mine,badm[beta=0.95],soap'`
     - `badm compare suite --protocol speed -m adamw,badm,badm-untouched,muon`
+    - `badm compare train.py --search lr,beta --space lr=1e-4..1e-1`
+    - `badm compare digits --schedule wsd --clip-norm 1 --set beta=0.9`
+    - `badm compare digits --seconds 5 --schedule mine.py:falls`
     - `badm compare digits my_task.py -o report.html -o table.md -o figures`
     - `badm compare report.toml --seeds 5`
     - `badm compare digits -m lion --with results/digits.json`
@@ -175,10 +178,14 @@ def compare(
         "scale": scale,
         "schedule": schedule,
         "warmup": warmup,
+        "clip_norm": clip_norm,
         "search": search,
+        "space": space or (),
         "objective": objective,
         "target": target,
         "steps": steps,
+        "epochs": epochs,
+        "seconds": seconds,
         "reference": reference,
         "baseline": baseline,
         "others": others or [],
@@ -186,9 +193,12 @@ def compare(
         "device": device,
     }
     with exit_on_error():
+        chosen["setting"] = options.read_settings(setting)
         chosen = _with_study(chosen, context)
     names = chosen["methods"]
-    listed = names.replace(",", ", ") if isinstance(names, str) else ", ".join(names)
+    if isinstance(names, str) and "[" not in names:
+        names = names.replace(",", ", ")
+    listed = names if isinstance(names, str) else ", ".join(names)
     begun = f"Comparing {listed} on {', '.join(chosen['tasks'])}; runs are kept in {runs}"
     options.import_comparisons(begun, shown=shown)
     interrupted = False

@@ -8,7 +8,14 @@ from typing import NoReturn
 
 import typer
 
-from badm.bench.errors import ProtocolError, StoreError, TaskError, error_location
+from badm.bench.errors import (
+    MethodError,
+    ProtocolError,
+    StoreError,
+    TaskError,
+    described,
+    error_location,
+)
 from badm.bench.files import os_error_reason
 from badm.bench.report.terminal import visible
 from badm.commands.output_streams import discard_output, spell_out
@@ -26,7 +33,7 @@ def exit_on_error() -> Iterator[None]:
         yield
     except (ProtocolError, ValueError) as error:
         exit_with(str(error), USAGE)
-    except TaskError as error:
+    except (TaskError, MethodError) as error:
         exit_with(str(error), FAILED)
     except StoreError as error:
         exit_with(str(error), STORE_FAILED)
@@ -39,8 +46,6 @@ def exit_on_error() -> Iterator[None]:
             raise
         exit_with(str(error), FAILED)
     except SystemExit as error:  # no command raises it: a task has, where nobody asked it to work
-        from badm.bench.tasks.error_context import described
-
         exit_with(f"the code of a task raised {described(error)} ({error_location(error)})", FAILED)
 
 

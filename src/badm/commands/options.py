@@ -13,7 +13,8 @@ import typer
 
 from badm.bench.engine.options import AUTO, DEVICES
 from badm.bench.engine.schedules import MOST_WARMUP, SCHEDULES
-from badm.bench.method import Method, Setting
+from badm.bench.method import Method
+from badm.bench.method import Setting as MethodSetting
 from badm.bench.report.saving import OUTPUT_FORMS, check_output
 from badm.bench.report.terminal import console
 from badm.bench.task import MOST, SCALES
@@ -70,6 +71,61 @@ def between(low: float = -math.inf, high: float = math.inf) -> Any:
     return check
 
 
+SCHEDULE_HELP = (
+    f"Learning-rate schedule: {', '.join(SCHEDULES)}, or a function in a file (`mine.py:falls`)."
+)
+ClipNorm = Annotated[
+    float,
+    typer.Option(
+        callback=between(0),
+        help="Norm that gradients are clipped to.",
+        metavar="X",
+        show_default="they are not",
+    ),
+]
+Search = Annotated[
+    str,
+    typer.Option(
+        help="What the trials search: lr, for most methods the learning rate; wide, also the "
+        "memory, beta2 and weight decay that a method has; or names, `lr,weight_decay,beta`, "
+        "tried at the same points for all methods.",
+        metavar="NAMES",
+    ),
+]
+Space = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A range to search instead of the methods' own, `lr=1e-4..1e-1`; may be repeated.",
+        metavar="NAME=LOW..HIGH",
+        show_default="that of each method",
+    ),
+]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        help="A setting of all methods that have it, which is not searched; may be repeated.",
+        metavar="NAME=VALUE",
+    ),
+]
+Epochs = Annotated[
+    float | None,
+    typer.Option(
+        callback=between(0),
+        help="Passes through the training data, instead of steps.",
+        metavar="N",
+    ),
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option(
+        callback=between(0),
+        help="Seconds of training, instead of steps: as many steps as fit, method by method.",
+        metavar="N",
+    ),
+]
+
 Runs = Annotated[Path, typer.Option("--runs", help="Folder to keep runs in.", metavar="DIR")]
 Scale = Annotated[
     str,
@@ -82,8 +138,7 @@ Scale = Annotated[
 Schedule = Annotated[
     str,
     typer.Option(
-        help=f"Learning-rate schedule: {', '.join(SCHEDULES)}.",
-        callback=one_of(*SCHEDULES),
+        help=SCHEDULE_HELP,
         metavar="NAME",
     ),
 ]
@@ -164,9 +219,16 @@ def check_outputs(paths: list[Path]) -> list[Path]:
     return paths
 
 
-def parse_settings(assignments: list[str], method: Method) -> Setting:
+def read_settings(assignments: list[str] | None) -> MethodSetting:
+    """``["weight_decay=0.1"]`` as values by name."""
+    from badm.bench.compare.search_space import read_stated  # imports scipy
+
+    return read_stated(assignments or ())
+
+
+def parse_settings(assignments: list[str], method: Method) -> MethodSetting:
     """``["lr=0.01", "nesterov=true"]`` as a full setting of the method."""
-    given: Setting = {}
+    given: MethodSetting = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not (name and equals and text):

@@ -20,7 +20,13 @@ def run(
         str, typer.Argument(help="A name (`badm list tasks`) or a file.", metavar="TASK")
     ],
     method: Annotated[
-        str, typer.Option("--method", "-m", help="See `badm list methods`.", metavar="METHOD")
+        str,
+        typer.Option(
+            "--method",
+            "-m",
+            help="A name (`badm list methods`) or an optimizer of your own (`mine.py:Mine`).",
+            metavar="METHOD",
+        ),
     ],
     setting: Annotated[
         list[str] | None,
@@ -45,6 +51,7 @@ def run(
     scale: options.Scale = DEFAULT["scale"],
     schedule: options.Schedule = DEFAULT["schedule"],
     warmup: options.Warmup = DEFAULT["warmup"],
+    clip_norm: options.ClipNorm = DEFAULT["clip_norm"],
     steps: options.Steps = DEFAULT["steps"],
     runs: options.Runs = DEFAULT["runs"],
     threads: options.Threads = DEFAULT["threads"],
@@ -81,6 +88,7 @@ def run(
 
     - `badm run digits --method badm`
     - `badm run digits --method adam --set lr=0.003 --seed 1 --json`
+    - `badm run digits --method mine.py:Mine --set nesterov=true`
     - `badm run my_task.py --method badm-kronecker --steps 500 --weights`
     - `badm run digits --method adam --replicas outer --set ranks=2 --set every=20`
     - `torchrun --nproc-per-node 4 -m badm run digits -m badm --replicas outer`
@@ -102,6 +110,7 @@ def run(
                     scale=scale,  # type: ignore[arg-type]  # checked by typer's callback
                     schedule=schedule,
                     warmup=warmup,
+                    clip_norm=clip_norm,
                     steps=steps,
                     runs=runs,
                     threads=threads,

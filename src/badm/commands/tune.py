@@ -20,13 +20,24 @@ def tune(
     ],
     method: Annotated[
         str,
-        typer.Option("--method", "-m", help="A method, or comma-separated names.", metavar="NAMES"),
+        typer.Option(
+            "--method",
+            "-m",
+            help="A method, or several separated by commas, as `badm compare` takes them.",
+            metavar="NAMES",
+        ),
     ],
     trials: options.Trials = DEFAULT["trials"],
     scale: options.Scale = DEFAULT["scale"],
     schedule: options.Schedule = DEFAULT["schedule"],
     warmup: options.Warmup = DEFAULT["warmup"],
+    clip_norm: options.ClipNorm = DEFAULT["clip_norm"],
+    search: options.Search = DEFAULT["search"],
+    space: options.Space = None,
+    setting: options.Setting = None,
     steps: options.Steps = DEFAULT["steps"],
+    epochs: options.Epochs = DEFAULT["epochs"],
+    seconds: options.Seconds = DEFAULT["seconds"],
     runs: options.Runs = DEFAULT["runs"],
     jobs: options.Jobs = DEFAULT["jobs"],
     threads: options.Threads = DEFAULT["threads"],
@@ -52,6 +63,7 @@ def tune(
 
     - `badm tune digits --method badm`
     - `badm tune my_task.py --method badm,adam --trials 12 --json`
+    - `badm tune my_task.py --method 'mine.py:Mine[nesterov=True]'`
     """
     shown = not (as_json or quiet)
     begun = f"Searching for the best setting of {method} on {task}; runs are kept in {runs}"
@@ -65,7 +77,13 @@ def tune(
                 scale=scale,  # type: ignore[arg-type]  # checked by typer's callback
                 schedule=schedule,
                 warmup=warmup,
+                clip_norm=clip_norm,
+                search=search,
+                space=space or (),
+                setting=options.read_settings(setting),
                 steps=steps,
+                epochs=epochs,
+                seconds=seconds,
                 runs=runs,
                 jobs=jobs,
                 threads=threads,

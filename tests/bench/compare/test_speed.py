@@ -239,7 +239,7 @@ def test_without_a_baseline_that_finished_no_part_is_known(tmp_path: Path) -> No
         ({"steps": 7}, "divides a budget into 8 parts, so give at least 8 with --steps"),
         ({"objective": "steps"}, "objective must be score in the speed protocol"),
         ({"target": 0.9}, "target must be left out in the speed protocol"),
-        ({"search": "deep"}, "search must be one of lr, wide, got 'deep'"),
+        ({"search": "deep"}, "no method has the setting 'deep' of --search"),
     ],
     ids=str,
 )

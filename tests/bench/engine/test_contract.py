@@ -203,6 +203,7 @@ def test_the_schedule_goes_from_one_towards_zero(tmp_path: Path, schedule: str) 
         {
             "constant": [1, 1, 1, 1],
             "linear": [1, 0.75, 0.5, 0.25],
+            "wsd": [1, 1, 1, 1],
             "cosine": [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5],
         }[schedule],
         abs=1e-15,

@@ -43,6 +43,7 @@ OTHER: dict[str, Any] = {
     "device": "cuda",
     "warmup": 0.05,
     "evaluate_every": 7,
+    "clip_norm": 0.5,
 }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from badm.bench import formatting
 from badm.bench.analysis.intervals import mean_interval, median_interval, score_interval
 from badm.bench.analysis.row_tests import profile_over_tasks, with_tests
+from badm.bench.analysis.search_notes import budget_notes, edge_notes
 from badm.bench.analysis.sentences import summary
 from badm.bench.analysis.speed import measure_speed, shown_part
 from badm.bench.analysis.speed_sentences import speed_summary
@@ -71,6 +72,7 @@ def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
     tasks = {info.name: info for info in record.tasks}
     finals = [_read(entry, tasks[entry.task], record, store, notes) for entry in record.entries]
     notes += [note for entry in record.entries for note in _search_notes(entry)]
+    notes += budget_notes(record.plan, record.entries)
     speed = None
     if record.plan.protocol == "speed":
         speed = measure_speed(record, [(one.entry, one.runs) for one in finals])
@@ -91,6 +93,7 @@ def summarise(record: ComparisonRecord, store: RunStore) -> Comparison:
         resolutions,
     )
     runs = [run for one in finals for run in one.runs.values() if run.config.seed in _seeds(record)]
+    notes += edge_notes([one.entry for one in finals])
     environments = [run.environment for run in runs]
     notes += [
         f"Not all runs were made {alike}."

@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from badm.bench.task import Scale, Task
 
 if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
     from badm.bench.compare.single_run import SingleRun
     from badm.bench.compare.tuning import Tuning
     from badm.bench.engine.workers import WorkerEvent
+    from badm.bench.method import Method
     from badm.bench.report.result import Report
+    from badm.bench.training_function import TrainingFunction
+
+    TaskLike = str | type[Task] | TrainingFunction
+    TasksLike = TaskLike | Iterable[TaskLike]
+    MethodLike = str | type[Optimizer] | Method
+    MethodsLike = MethodLike | Iterable[MethodLike]
 
 # Every metric of BADM, the paper's baselines, and the strongest optimizers there are.
 METHODS = (
@@ -39,8 +48,8 @@ class RunInterrupted(KeyboardInterrupt):
 
 
 def compare(
-    tasks: str | type[Task] | Iterable[str | type[Task]],
-    methods: str | Iterable[str] = METHODS,
+    tasks: TasksLike,
+    methods: MethodsLike = METHODS,
     *,
     protocol: Literal["tuned", "speed", "paper"] = "tuned",
     trials: int = 6,
@@ -48,12 +57,17 @@ def compare(
     scale: Scale = "cpu",
     schedule: str | None = None,
     warmup: float | None = None,
-    search: Literal["lr", "wide"] = "lr",
+    clip_norm: float = 0.0,
+    search: str = "lr",
+    space: Mapping[str, Any] | Iterable[str] = (),
+    setting: Mapping[str, Any] | Iterable[str] | None = None,
     objective: Literal["score", "steps"] = "score",
     target: float | None = None,
     steps: int | None = None,
-    reference: str = "",
-    baseline: str = "adamw",
+    epochs: float | None = None,
+    seconds: float | None = None,
+    reference: MethodLike = "",
+    baseline: MethodLike = "adamw",
     others: Iterable[Path | str] = (),
     runs: Path | str = "runs",
     jobs: int | None = None,
@@ -76,27 +90,40 @@ def compare(
 
     Args:
         tasks: One or several: names (``badm list tasks``), files such as ``"my_task.py"`` or
-            ``"my_task.py:moons"``, or classes made from :class:`badm.bench.Task` in a file.
+            ``"my_task.py:moons"``, classes made from :class:`badm.bench.Task` in a file, or
+            functions marked with :func:`badm.bench.training`.
             ``"suite"`` stands for twelve, at least one of each kind in the paper.
         methods: Names (``badm list methods``), in a list or comma-separated; ``"all"`` and patterns
-            such as ``"badm*"`` stand for several; ``"adam-untouched"`` is adam at its defaults.
+            such as ``"badm*"`` stand for several; ``"adam-untouched"`` is adam at its defaults,
+            ``"badm[beta=0.95]"`` badm with that memory. Methods of your own: an optimizer class
+            or a :class:`badm.bench.Method` of a file, or ``"mine.py:Mine"``.
         protocol: ``"tuned"``: as many trials for every method, then fresh seeds. ``"speed"``: the
             smallest part of the baseline's budget that reaches its score. ``"paper"``: the
             settings the paper states, or a method's defaults where it states none.
         trials: Settings to try, the same number for every method.
         seeds: Final runs per method and task, with the seeds 0, 1, 2, …
         scale: Size of the tasks: ``"smoke"`` (seconds), ``"cpu"``, or ``"paper"``.
-        schedule: Learning-rate schedule: ``"constant"``, ``"linear"`` or ``"cosine"``. Default:
-            constant; in the speed protocol linear, down to 0 at the end of each part.
+        schedule: Learning-rate schedule: ``"constant"``, ``"linear"``, ``"cosine"``, ``"wsd"`` or
+            a function in a file, ``"mine.py:falls"``, of the fraction of the steps that is done.
+            Default: constant; in the speed protocol linear, down to 0 at the end of each part.
         warmup: Fraction of the steps over which the learning rate first rises from 0. Default: 0;
             in the speed protocol 0.05.
+        clip_norm: Norm that gradients are clipped to. Default: they are not.
         search: What the trials search: ``"lr"``, the space that a method states, for most its
-            learning rate; ``"wide"``, also the memory, ``beta2`` and weight decay it has.
+            learning rate; ``"wide"``, also the memory, ``beta2`` and weight decay it has; or names
+            of settings, ``"lr,weight_decay,beta"``, tried at the same points for all methods.
+        space: Ranges instead of the methods' own, by name: ``{"lr": (1e-4, 0.1)}``, or as
+            ``["lr=1e-4..0.1"]``.
+        setting: Settings of all methods that have them, which no trial changes:
+            ``{"weight_decay": 0.1}``, or as ``["weight_decay=0.1"]``.
         objective: What the search optimizes: the best ``"score"``, or the fewest ``"steps"`` to the
             target.
         target: Validation score to count steps to. Default: the task's own.
         steps: Training steps of each run. Default: the task's own number; for tasks of the suite
             in the speed protocol the suite's, which is smaller.
+        epochs: Passes through the training data, instead of steps.
+        seconds: Seconds of training, instead of steps: a method takes as many steps as fit, by a
+            short run that is timed first and kept.
         reference: The method the others are tested against. Default: ``"badm"`` if it takes part,
             else the first.
         baseline: Of the speed protocol: the method whose score at the whole budget is the target.
@@ -132,7 +159,14 @@ def compare(
     """
     # Here and not above: `import badm.bench` and `badm --help` are not to wait for them.
     from badm.bench.analysis.merging import check_mergeable, merge
-    from badm.bench.compare.choices import method_names, task_sources
+    from badm.bench.compare.choices import (
+        method_names,
+        method_sources,
+        named,
+        range_texts,
+        setting_texts,
+        task_sources,
+    )
     from badm.bench.compare.progress import watching
     from badm.bench.compare.protocol import ComparisonRunner, run_all
     from badm.bench.engine.options import Machine
@@ -142,8 +176,10 @@ def compare(
     from badm.bench.report import load_comparisons
     from badm.bench.report.result import Report
 
-    names = method_names(methods)
+    sources = method_sources(methods)
+    names = method_names(sources)
     speed = protocol == "speed"
+    reference, baseline = named(reference, names), named(baseline, names)
     if speed and baseline not in names:
         raise ValueError(f"baseline must be one of {', '.join(names)}, got {baseline!r}")
     earlier = load_comparisons(others)
@@ -154,7 +190,7 @@ def compare(
     machine = Machine(threads=threads, device=device)
     plan = Plan(
         task_sources(tasks),
-        names,
+        sources,
         protocol,
         trials,
         seeds,
@@ -169,6 +205,11 @@ def compare(
         (0.05 if speed else 0.0) if warmup is None else warmup,
         baseline if speed else "",
         search,
+        range_texts(space),
+        setting_texts(setting),
+        clip_norm,
+        epochs,
+        seconds,
     )
     runner = ComparisonRunner(plan, RunStore(runs), study, say)
     for name, found in earlier.items():
@@ -192,14 +233,20 @@ def compare(
 
 
 def tune(
-    task: str | type[Task],
-    method: str | Iterable[str],
+    task: TaskLike,
+    method: MethodsLike,
     *,
     trials: int = 8,
     scale: Scale = "cpu",
     schedule: str = "constant",
     warmup: float = 0.0,
+    clip_norm: float = 0.0,
+    search: str = "lr",
+    space: Mapping[str, Any] | Iterable[str] = (),
+    setting: Mapping[str, Any] | None = None,
     steps: int | None = None,
+    epochs: float | None = None,
+    seconds: float | None = None,
     runs: Path | str = "runs",
     jobs: int | None = None,
     threads: int = 1,
@@ -215,12 +262,19 @@ def tune(
 
     Args:
         task: A name, a file or a class, as :func:`compare` takes them.
-        method: A name, or several in a list or comma-separated.
+        method: A name, a class or a ``Method``, or several, as :func:`compare` takes them.
         trials: Settings to try, the same number for every method.
         scale: Size of the task: ``"smoke"`` (seconds), ``"cpu"``, or ``"paper"``.
-        schedule: Learning-rate schedule: ``"constant"``, ``"linear"`` or ``"cosine"``.
+        schedule: Learning-rate schedule: ``"constant"``, ``"linear"``, ``"cosine"``, ``"wsd"`` or
+            a function in a file, ``"mine.py:falls"``.
         warmup: Fraction of the steps over which the learning rate first rises from 0.
+        clip_norm: Norm that gradients are clipped to. Default: they are not.
+        search: What the trials search, as in :func:`compare`.
+        space: Ranges instead of the method's own, as in :func:`compare`.
+        setting: Settings that no trial changes: ``{"weight_decay": 0.1}``.
         steps: Training steps of each run. Default: the task's own number.
+        epochs: Passes through the training data, instead of steps.
+        seconds: Seconds of training, instead of steps, as in :func:`compare`.
         runs: Folder to keep runs in.
         jobs: Runs at a time. Default: one for each core, at most eight.
         threads: Threads per run. Part of a run's key: sums in another order are other numbers.
@@ -242,7 +296,12 @@ def tune(
         >>> result = badm.bench.tune("digits", "badm", trials=2, steps=50)  # doctest: +SKIP
         >>> result.settings["badm"]["lr"]  # doctest: +SKIP
     """
-    from badm.bench.compare.choices import method_names, task_sources
+    from badm.bench.compare.choices import (
+        method_sources,
+        range_texts,
+        setting_texts,
+        task_sources,
+    )
     from badm.bench.compare.progress import watching
     from badm.bench.compare.protocol import ComparisonRunner, run_all
     from badm.bench.compare.tuning import Tuning
@@ -251,20 +310,26 @@ def tune(
     from badm.bench.records.plans import Plan
     from badm.bench.records.runs import RunStore
 
-    names = method_names(method)
+    sources = method_sources(method)
     machine = Machine(threads=threads, device=device)
     plan = Plan(
         task_sources(task),
-        names,
+        sources,
         trials=trials,
         seeds=0,  # a search alone
         scale=scale,
         schedule=schedule,
         steps=steps,
-        reference=names[0],
+        reference="",
         threads=machine.threads,
         device=machine.device,
         warmup=warmup,
+        search=search,
+        space=range_texts(space),
+        stated=setting_texts(setting),
+        clip_norm=clip_norm,
+        epoch_budget=epochs,
+        second_budget=seconds,
     )
     runner = ComparisonRunner(plan, RunStore(runs), study, say)
     with watching(progress, runner.methods_on_tasks) as watch:
@@ -274,8 +339,8 @@ def tune(
 
 
 def run(
-    task: str | type[Task],
-    method: str,
+    task: TaskLike,
+    method: MethodLike,
     *,
     setting: Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -283,6 +348,7 @@ def run(
     scale: Scale = "cpu",
     schedule: str = "constant",
     warmup: float = 0.0,
+    clip_norm: float = 0.0,
     steps: int | None = None,
     runs: Path | str = "runs",
     threads: int = 1,
@@ -299,13 +365,15 @@ def run(
 
     Args:
         task: A name, a file or a class, as :func:`compare` takes them.
-        method: A name (``badm list methods``).
+        method: A name (``badm list methods``), an optimizer class or a ``Method`` of a file.
         setting: Values by name, such as ``{"lr": 0.01}``. Default: the method's defaults.
         seed: Seed of initialisation, batches and noise.
         replicas: How several ranks meet, such as ``"outer"``. Default: one process.
         scale: Size of the task: ``"smoke"`` (seconds), ``"cpu"``, or ``"paper"``.
-        schedule: Learning-rate schedule: ``"constant"``, ``"linear"`` or ``"cosine"``.
+        schedule: Learning-rate schedule: ``"constant"``, ``"linear"``, ``"cosine"``, ``"wsd"`` or
+            a function in a file, ``"mine.py:falls"``.
         warmup: Fraction of the steps over which the learning rate first rises from 0.
+        clip_norm: Norm that gradients are clipped to. Default: they are not.
         steps: Training steps. Default: the task's own number.
         runs: Folder to keep runs in.
         threads: Threads of the run. Part of its key: sums in another order are other numbers.
@@ -345,6 +413,7 @@ def run(
         scale=scale,
         schedule=schedule,
         warmup=warmup,
+        clip_norm=clip_norm,
         steps=steps,
         progress=progress,
     )

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from badm.bench.analysis.speed import last_value
 from badm.bench.analysis.statistics import time_to_target
+from badm.bench.compare.budgets import TIMED_STEPS, steps_in
 from badm.bench.compare.parts import evaluate_every, steps_of_part, whole_budget
 from badm.bench.compare.search import Search, SearchDatabase, TrialResult
-from badm.bench.compare.trial_settings import at_edge, for_sum, searched_space, trial_settings
+from badm.bench.compare.search_space import Design, design, next_range
+from badm.bench.compare.trial_settings import at_edge
+from badm.bench.engine import schedules
 from badm.bench.engine.workers import Job
-from badm.bench.method import Method, Setting, Space
+from badm.bench.method import Method, Range, Setting, Space
 from badm.bench.records.comparisons import Trial
 from badm.bench.records.plans import TUNING_SEED, MethodRecord, Plan
 from badm.bench.records.runs import Run, RunConfig
@@ -43,6 +46,9 @@ class MethodOnTask:
     ended_seeds: set[int] = field(default_factory=set)
     # At the end of each final run that finished: by seed, on the validation split.
     last_scores: dict[int, float] = field(default_factory=dict)
+    # Of a budget in seconds: the short run that is timed, and the steps that fit into the budget.
+    timed_run: RunConfig | None = None
+    timed_steps: int | None = None
 
     @property
     def entries(self) -> list[MethodRecord]:
@@ -62,7 +68,12 @@ class MethodOnTask:
     @property
     def budget(self) -> int:
         """The steps of a run at the whole budget."""
-        return whole_budget(self.plan, self.found)
+        return self.timed_steps or whole_budget(self.plan, self.found)
+
+    @property
+    def is_untimed(self) -> bool:
+        """Whether the steps of a budget in seconds are not known yet."""
+        return self.plan.second_budget is not None and self.timed_steps is None
 
     @property
     def steps(self) -> int:
@@ -80,9 +91,12 @@ class MethodOnTask:
         return self.found.task.target if self.plan.target is None else self.plan.target
 
     @property
+    def design(self) -> Design:
+        return design(self.method, self.plan, self.found.task.terms)
+
+    @property
     def space(self) -> Space:
-        space = searched_space(self.method, self.plan.search)
-        return for_sum(space, self.found.task.terms)
+        return self.design.space
 
     @property
     def done(self) -> bool:
@@ -98,20 +112,24 @@ class MethodOnTask:
 
     @property
     def runs_planned(self) -> int:
-        return (self.plan.trials if self.database is not None else 0) + len(self.seeds)
+        timed = self.plan.second_budget is not None
+        return (self.plan.trials if self.database is not None else 0) + len(self.seeds) + timed
 
     @property
     def runs_started(self) -> int:
-        return sum(map(len, self.trial_numbers.values())) + len(self.started_seeds)
+        timed = self.timed_run is not None
+        return sum(map(len, self.trial_numbers.values())) + len(self.started_seeds) + timed
 
     @property
     def runs_ended(self) -> int:
-        return len(self.entry.tried) + len(self.ended_seeds)
+        return len(self.entry.tried) + len(self.ended_seeds) + (self.timed_steps is not None)
 
     def next_job(self) -> Job | None:
         """A run that can be started now; ``None`` if there is none, yet or any more."""
         if self.previous is not None and not self.previous.done:
             return None
+        if self.is_untimed:
+            return self._next_timed()
         if self.entry.setting is None:
             self._update_trials()
         if self.entry.setting is None:
@@ -125,6 +143,25 @@ class MethodOnTask:
                     return self._job(config)
                 self.record_failed(config, fault)
         return None
+
+    def _next_timed(self) -> Job | None:
+        """The short run that says how long a step takes, at the method's defaults."""
+        if self.timed_run is not None:
+            return None
+        config = self._config(self.method.setting({}), TUNING_SEED, test=False)
+        self.timed_run = replace(config, steps=TIMED_STEPS, evaluate_every=self._timed_evaluation)
+        return self._job(self.timed_run)
+
+    @property
+    def _timed_evaluation(self) -> int:
+        """As seldom as can be; a training function evaluates when it does."""
+        return 0 if self.found.is_function else TIMED_STEPS
+
+    def _record_timed(self, run: Run | None) -> None:
+        """Take the steps that fit into the budget, or the task's own if none could be timed."""
+        assert self.plan.second_budget is not None
+        steps = None if run is None else steps_in(self.plan.second_budget, run)
+        self.timed_steps = steps or self.found.task.steps
 
     def _next_trial(self) -> Job | None:
         search = self._open_search()
@@ -146,7 +183,7 @@ class MethodOnTask:
         """The search, under a name that covers all that its trials depend on."""
         if self.search is None:
             assert self.database is not None
-            settings = trial_settings(self.space, self.plan.trials)
+            settings = self.design.settings(self.plan.trials)
             keys = [
                 self._config(self.method.setting(setting), TUNING_SEED, test=False).key
                 for setting in settings
@@ -168,13 +205,14 @@ class MethodOnTask:
             setting,
             seed,
             steps=self.steps,
-            schedule=self.plan.schedule,
+            schedule=schedules.find(self.plan.schedule, self.found.folder).stored,
             test=test,
             after=None if self.previous is None else self.previous.entry.finals[seed],
             threads=self.plan.threads,
             device=self.plan.device,
             warmup=self.plan.warmup,
             evaluate_every=self._evaluate_every(is_trial=not test),
+            clip_norm=self.plan.clip_norm,
         )
 
     def _evaluate_every(self, *, is_trial: bool) -> int:
@@ -190,12 +228,16 @@ class MethodOnTask:
         return f"{self.previous.entry.task}, the stage before: {self.previous.entry.faults[seed]}"
 
     def _job(self, config: RunConfig) -> Job:
-        return Job(self.found.source, self.plan.scale, config, self.has_next_stage and config.test)
+        keep = self.has_next_stage and config.test
+        schedule = schedules.find(self.plan.schedule, self.found.folder).source
+        return Job(self.found.source, self.plan.scale, config, keep, self.method.found_by, schedule)
 
     def record_finished(self, run: Run) -> None:
         """Record a run that has ended."""
         result = run.result
         assert result is not None
+        if self.timed_run is not None and run.config.key == self.timed_run.key:
+            return self._record_timed(run)
         numbers = self.trial_numbers.get(run.config.key)
         if numbers is None:
             self.ended_seeds.add(run.config.seed)
@@ -216,6 +258,8 @@ class MethodOnTask:
 
     def record_failed(self, config: RunConfig, message: str) -> None:
         """Record a run that left no result."""
+        if self.timed_run is not None and config.key == self.timed_run.key:
+            return self._record_timed(None)
         numbers = self.trial_numbers.get(config.key)
         if numbers is None:
             self.ended_seeds.add(config.seed)
@@ -255,6 +299,12 @@ class MethodOnTask:
         self.entry.setting = settings[best]
         if ended[best].status == "finished":
             self.entry.at_edge = at_edge(self.space, settings, settings[best])
+            self.entry.next_ranges = {
+                name: [beyond.low, beyond.high]
+                for name in self.entry.at_edge
+                if isinstance(part := self.space[name], Range)
+                and (beyond := next_range(part, settings[best][name]))
+            }
 
     def _cost(self, ended: TrialResult) -> tuple[float, ...]:
         """What to minimise: the plan's objective first, the others to break ties."""

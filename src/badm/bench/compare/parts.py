@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from badm.bench.compare.budgets import steps_in_epochs
 from badm.bench.records.plans import Plan
 from badm.bench.records.speeds import PARTS
 from badm.bench.tasks import FoundTask, suite
@@ -29,7 +30,12 @@ def next_part(reached: Mapping[int, bool]) -> int | None:
 
 
 def whole_budget(plan: Plan, found: FoundTask) -> int:
-    """The steps of a run at the whole budget: those asked for, the suite's or the task's own."""
+    """The steps of a run at the whole budget: those asked for, the suite's or the task's own.
+
+    A budget in seconds becomes steps once a method has been timed (``budgets.py``).
+    """
+    if plan.epoch_budget is not None:
+        return steps_in_epochs(found, plan.epoch_budget)
     if plan.steps is None and plan.protocol == "speed" and plan.scale == "cpu":
         return suite.BUDGETS.get(found.source, found.task.steps)
     return plan.steps or found.task.steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -79,7 +80,7 @@ class ProgressDisplay:
             self.progress.update(
                 self.lines[config.key],
                 completed=event.step,
-                note=f"loss {event.loss:.4g}",
+                note="" if math.isnan(event.loss) else f"loss {event.loss:.4g}",
             )
         else:
             line = self.lines.pop(config.key, None)

@@ -24,10 +24,11 @@ from badm.bench import methods, tasks
 from badm.bench.analysis.summaries import summarise
 from badm.bench.compare.database import file_url
 from badm.bench.compare.method_on_task import MethodOnTask
-from badm.bench.compare.plan_checks import check_plan, check_speed, check_tasks
+from badm.bench.compare.plan_checks import check_methods, check_plan, check_speed, check_tasks
 from badm.bench.compare.search import STALE_SECONDS, SearchDatabase
+from badm.bench.compare.search_space import check_search, design, with_stated
 from badm.bench.compare.speed import SpeedOnTask
-from badm.bench.compare.trial_settings import searched_space
+from badm.bench.engine import schedules
 from badm.bench.engine.environment import available_cores
 from badm.bench.engine.options import Machine
 from badm.bench.engine.streams import same_directory
@@ -100,8 +101,11 @@ class ComparisonRunner:
         here = Path.cwd()  # the code of a task may change it
         with same_directory():
             found = [tasks.find(source, plan.scale, here) for source in plan.tasks]
-        chosen = [methods.find(name) for name in plan.methods]
-        check_tasks(plan, found)
+            chosen = [with_stated(methods.find(name, here), plan.stated) for name in plan.methods]
+            _require_schedule(plan.schedule, here)
+        check_methods(plan, chosen)
+        check_search(plan, chosen)
+        check_tasks(plan, found, chosen)
         for one in found:  # before any of them trains
             one.require_data()
         database = None
@@ -143,7 +147,10 @@ class ComparisonRunner:
 
     def comparison(self) -> Comparison:
         """Summarise the runs that are done; a note says so if some are missing."""
-        record = replace(self.record, entries=self._entries(), interrupted=not self.done)
+        infos = _task_infos(self.plan, self.methods_on_tasks)
+        record = replace(
+            self.record, tasks=infos, entries=self._entries(), interrupted=not self.done
+        )
         return summarise(record, self.store)
 
     def _entries(self) -> list[MethodRecord]:
@@ -151,6 +158,8 @@ class ComparisonRunner:
 
     def _write(self) -> None:
         self.record.entries = self._entries()  # parts of a budget join as they are begun
+        if self.plan.second_budget is not None:  # steps are known one method after the other
+            self.record.tasks = _task_infos(self.plan, self.methods_on_tasks)
         self.record.write(self.store)
 
     def _run_all(self, workers: Workers, watch: Callable[[WorkerEvent], None]) -> None:
@@ -276,6 +285,14 @@ class ComparisonRunner:
                 )
 
 
+def _require_schedule(schedule: str, folder: Path) -> None:
+    """Raise ``ProtocolError`` for a schedule that there is not, before anything is run."""
+    try:
+        schedules.find(schedule, folder)
+    except schedules.UnknownSchedule as error:
+        raise ProtocolError(str(error)) from None
+
+
 def _open_database(study: str, store: RunStore, say: Callable[[str], None]) -> SearchDatabase:
     """Open the database that keeps the searches: the one asked for, or a file beside the runs."""
     locks = store.folder / ".locks"
@@ -338,7 +355,7 @@ def _new_entry(plan: Plan, found: FoundTask, method: Method, part: float) -> Met
     if plan.protocol == "paper":
         entry.setting = method.paper_setting(stated)
     else:
-        entry.searched = list(searched_space(method, plan.search))
+        entry.searched = list(design(method, plan).space)
     return entry
 
 
@@ -355,7 +372,7 @@ def _task_infos(
             task.score.name,
             task.score.best,
             task.score.percent,
-            one.budget,
+            max(other.budget for other in methods_on_tasks if other.found.task.name == task.name),
             task.batch_size,
             one.target,
             synthetic=False,  # known when the data are loaded, by the runs

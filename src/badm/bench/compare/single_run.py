@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from badm.bench import methods, tasks
 from badm.bench.compare import RunInterrupted
+from badm.bench.engine import schedules
 from badm.bench.engine.launcher import run_or_launch
 from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.ranks import Ranks, join_ranks
@@ -23,12 +26,16 @@ from badm.bench.engine.schedules import check_warmup
 from badm.bench.engine.streams import same_directory
 from badm.bench.engine.training import Interrupted
 from badm.bench.method import Method
+from badm.bench.methods.own_methods import source_of
 from badm.bench.methods.replicas import MODE_SEPARATOR
 from badm.bench.records.runs import Run, RunConfig, RunResult, RunStore
 from badm.bench.report.terminal import console, text_column, visible
 from badm.bench.task import Score
 from badm.processes import signals
 from badm.processes.parent_death import started_by_torchrun
+
+if TYPE_CHECKING:
+    from badm.bench.compare import MethodLike
 
 OnStep = Callable[[int, float], None]
 
@@ -80,9 +87,11 @@ class SingleRun:
         return f"<pre>{escape(str(self))}</pre>"
 
 
-def find_method(name: str, replicas: str) -> Method:
+def find_method(method: MethodLike, replicas: str) -> Method:
     """The method, on several ranks if ``replicas`` names how these meet."""
-    return methods.find(f"{name}{MODE_SEPARATOR}{replicas}" if replicas else name)
+    source = method if isinstance(method, str) else source_of(method)
+    with same_directory():
+        return methods.find(f"{source}{MODE_SEPARATOR}{replicas}" if replicas else source)
 
 
 def run_once(
@@ -97,11 +106,17 @@ def run_once(
     scale: Any,
     schedule: str,
     warmup: float,
+    clip_norm: float,
     steps: int | None,
     progress: bool | OnStep,
 ) -> SingleRun | None:
     """Do a run and those of the stages before it; the arguments are those of ``badm.bench.run``."""
     check_warmup(warmup)
+    if not 0 <= clip_norm < math.inf or (clip_norm and method.family == "replicas"):
+        raise ValueError(
+            "clip_norm must be a finite number of at least 0, and 0 on several ranks, "
+            f"got {clip_norm!r}"
+        )
     full = method.setting(dict(setting))
     ranks = None
     if started_by_torchrun():
@@ -120,6 +135,8 @@ def run_once(
     with same_directory(), _threads_restored(), bar as (on_step, set_total):
         machine.prepare()
         found = tasks.find(source, scale, here)
+        found.require_single_process(method)
+        found_schedule = schedules.find(schedule, here)
         found.require_data()
         set_total(steps or found.task.steps)
         last = found.config(
@@ -127,10 +144,11 @@ def run_once(
             full,
             seed,
             steps=steps,
-            schedule=schedule,
+            schedule=found_schedule.stored,
             threads=machine.threads,
             device=machine.device,
             warmup=warmup,
+            clip_norm=clip_norm,
         )
         for stage, config in _stages(found, last):
             own = replace(
@@ -143,7 +161,9 @@ def run_once(
             try:
                 if signals.stop_requested():  # in the last moments of the stage before
                     raise Interrupted
-                _run_stage(stage, config, method, folder, own, machine, ranks)
+                _run_stage(
+                    stage, config, method, folder, own, machine, ranks, found_schedule.source
+                )
             except Interrupted:
                 raise RunInterrupted(has_checkpoint=folder.checkpoint(config).exists()) from None
     if not first:
@@ -161,9 +181,10 @@ def _run_stage(
     options: RunOptions,
     machine: Machine,
     ranks: Ranks | None,
+    schedule: str,
 ) -> None:
     if ranks is None:
-        run_or_launch(found, config, method, store, options, machine)
+        run_or_launch(found, config, method, store, options, machine, schedule)
     else:
         run_on_ranks(ranks, config, found.task, method, store, options, machine)
 
@@ -202,6 +223,7 @@ def _bar(title: str, progress: bool | OnStep) -> Iterator[tuple[OnStep, Callable
         yield progress, lambda total: None
         return
     out = console(stderr=True)
+    out.file = sys.stderr  # also while a training function prints to its own file
     bars = Progress(
         text_column("{task.description}"),
         BarColumn(),

@@ -12,7 +12,6 @@ from dataclasses import replace
 from scipy.stats import qmc
 
 from badm.bench.method import Choice, Method, Range, Setting, Space
-from badm.bench.records.plans import SearchName
 
 # Of the wide search, the same for all methods. A memory of 0.8 to 0.98 is 5 to 50 steps long, that
 # of the second moment 10 to 1,000.
@@ -29,16 +28,22 @@ def trial_settings(space: Space, trials: int) -> list[Setting]:
     >>> [setting["lr"] for setting in trial_settings({"lr": Range(1e-4, 1e-1)}, 3)]
     [0.000316, 0.00316, 0.0316]
     """
-    if not space:
-        return [{} for _ in range(trials)]
-    if len(space) == 1:
-        points = [[(i + 0.5) / trials] for i in range(trials)]
-    else:
-        points = qmc.Halton(len(space), scramble=False).random(trials + 1)[1:].tolist()  # not 0
     return [
         {name: value_at(part, u) for (name, part), u in zip(space.items(), point, strict=True)}
-        for point in points
+        for point in design_points(len(space), trials)
     ]
+
+
+def design_points(dimensions: int, trials: int) -> list[list[float]]:
+    """The coordinates of so many trials, between 0 and 1: the same on every machine.
+
+    >>> design_points(1, 2), design_points(2, 2)[0]
+    ([[0.25], [0.75]], [0.5, 0.3333333333333333])
+    """
+    if dimensions <= 1:
+        return [[(i + 0.5) / trials] * dimensions for i in range(trials)]
+    points: list[list[float]] = qmc.Halton(dimensions, scramble=False).random(trials + 1).tolist()
+    return points[1:]  # the first is 0 in all coordinates
 
 
 def value_at(part: Range | Choice, u: float) -> float | str | bool:
@@ -59,7 +64,7 @@ def value_at(part: Range | Choice, u: float) -> float | str | bool:
     return min(max(float(f"{value:.3g}"), part.low), part.high)
 
 
-def searched_space(method: Method, search: SearchName) -> Space:
+def searched_space(method: Method, search: str) -> Space:
     """What a search of that name tries of a method.
 
     >>> from badm.bench.methods import find
@@ -70,7 +75,8 @@ def searched_space(method: Method, search: SearchName) -> Space:
     """
     if search == "lr":
         return method.space
-    return _wide(method) if method.wide_space is None else method.wide_space
+    wide = _wide(method) if method.wide_space is None else method.wide_space
+    return {name: part for name, part in wide.items() if name not in method.fixed}
 
 
 def _wide(method: Method) -> Space:

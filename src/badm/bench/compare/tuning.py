@@ -90,8 +90,19 @@ def _best(search: MethodRecord) -> str:
         return f"{search.method}: no trial finished"
     chosen = search.setting or {}
     text = ", ".join(f"{name} = {_shown(chosen[name])}" for name in search.searched)
-    edge = "".join(f"; {name} is at the edge of the values tried" for name in search.at_edge)
+    edge = "".join(
+        f"; {name} is at the edge of the values tried{_offer(search, name)}"
+        for name in search.at_edge
+    )
     return f"{search.method}: {text}{edge}"
+
+
+def _offer(search: MethodRecord, name: str) -> str:
+    """The range to try next, as an option of the command."""
+    if name not in search.next_ranges:
+        return ""
+    low, high = search.next_ranges[name]
+    return f" (--space {name}={low:g}..{high:g})"
 
 
 def _shown(value: object) -> str:

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from badm.bench import methods, tasks
+from badm.bench.engine import schedules
 from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.ranks import join_ranks
 from badm.bench.engine.run import finished_run, run, run_on_ranks
 from badm.bench.engine.streams import leave_to_the_parent
 from badm.bench.engine.training import Interrupted
-from badm.bench.errors import StoreError, TaskError
+from badm.bench.errors import MethodError, StoreError, TaskError
 from badm.bench.files import write_atomically
 from badm.bench.method import Method
 from badm.bench.records.runs import NAN, Run, RunConfig, RunStore
@@ -48,6 +49,8 @@ class RankArguments:
     machine: Machine
     options: dict[str, Any]  # without callbacks: each rank has its own
     scratch: str  # a folder for the files below
+    method: str = ""  # what the method is found by, if not by its name
+    schedule: str = ""  # what a schedule of the user's is found by
 
     @property
     def error_file(self) -> Path:
@@ -81,8 +84,12 @@ def run_or_launch(
     store: RunStore,
     options: RunOptions,
     machine: Machine,
+    schedule: str = "",
 ) -> Run:
-    """Do a run here, or on ranks of its own if its method takes several."""
+    """Do a run here, or on ranks of its own if its method takes several.
+
+    ``schedule`` is what a schedule of the user's is found by.
+    """
     if method.family != "replicas":
         return run(config, found.task, method, store, options, machine)
     done = finished_run(config, store, options)
@@ -97,6 +104,8 @@ def run_or_launch(
             machine,
             options.to_dict(),
             scratch,
+            method.source,
+            schedule,
         )
         ranks = method.ranks(dict(config.setting))
         with options.hold():
@@ -152,7 +161,8 @@ def _launch(
             process.wait()
     if arguments.error_file.exists():
         kind, message = json.loads(arguments.error_file.read_text(encoding="utf-8"))
-        raise {"TaskError": TaskError, "StoreError": StoreError}.get(kind, ValueError)(message)
+        known = {one.__name__: one for one in (TaskError, MethodError, StoreError)}
+        raise known.get(kind, ValueError)(message)
     if arguments.stop_file.exists() and not _ended(config, store):
         raise Interrupted
     if process.returncode:
@@ -201,8 +211,12 @@ def _run_rank(arguments: RankArguments) -> None:
             yield
 
     options = RunOptions(**arguments.options, should_stop=stop_request.requested, hold=hold)
-    found, method = tasks.find(arguments.source, arguments.scale), methods.find(config.method)
+    found = tasks.find(arguments.source, arguments.scale)
+    method = methods.find(arguments.method or config.method)
     found.confirm(config)
+    method.confirm(config.method_version)
+    if arguments.schedule:
+        schedules.find(arguments.schedule)
     store = RunStore(arguments.folder)
     run_on_ranks(join_ranks(), config, found.task, method, store, options, arguments.machine)
 
@@ -214,7 +228,7 @@ def main() -> None:
         _run_rank(arguments)
     except Interrupted:
         return
-    except (TaskError, StoreError, ValueError) as error:
+    except (TaskError, MethodError, StoreError, ValueError) as error:
         # Not raised: torchrun would try again, which would end the same way.
         message = json.dumps([type(error).__name__, str(error)])
         write_atomically(arguments.error_file, message.encode())

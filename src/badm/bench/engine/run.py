@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 import torch
 
 from badm.bench import files
+from badm.bench.engine.function_run import FunctionRun
 from badm.bench.engine.journal import BadCheckpoint
 from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.ranks import SINGLE_PROCESS, Ranks
@@ -19,14 +20,14 @@ from badm.bench.engine.training import Interrupted, Training
 from badm.bench.errors import StoreError
 from badm.bench.method import Method
 from badm.bench.records.runs import Run, RunConfig, RunStore
-from badm.bench.task import Task
-from badm.bench.tasks.local_modules import local_imports
+from badm.bench.training_function import Runnable, TrainingFunction
+from badm.bench.user_code.local_modules import local_imports
 from badm.distributed.ranks import require_same
 
 
 def run(
     config: RunConfig,
-    task: Task,
+    task: Runnable,
     method: Method,
     store: RunStore,
     options: RunOptions | None = None,
@@ -44,7 +45,7 @@ def run(
 def run_on_ranks(
     ranks: Ranks,
     config: RunConfig,
-    task: Task,
+    task: Runnable,
     method: Method,
     store: RunStore,
     options: RunOptions | None = None,
@@ -91,14 +92,18 @@ def _check(ranks: Ranks, config: RunConfig, method: Method, machine: Machine) ->
 def _train(
     ranks: Ranks,
     config: RunConfig,
-    task: Task,
+    task: Runnable,
     method: Method,
     store: RunStore,
     machine: Machine,
     options: RunOptions,
 ) -> None:
     with local_imports(task):
-        training = Training(config, task, method, store, machine, options, ranks)
+        training: Training | FunctionRun
+        if isinstance(task, TrainingFunction):
+            training = FunctionRun(config, task, method, store, machine, options)
+        else:
+            training = Training(config, task, method, store, machine, options, ranks)
         with training:
             training.run()
 

@@ -18,13 +18,21 @@ from badm.bench.tasks.error_context import task_errors
 class TaskStepBatch:
     """What a trainer is given at every step (see ``method.StepBatch``): each time a new batch."""
 
-    def __init__(self, task: Task, model: nn.Module, player: Player) -> None:
+    def __init__(
+        self, task: Task, model: nn.Module, player: Player, clip_norm: float = 0.0
+    ) -> None:
+        self.clip_norm = clip_norm
         self.task, self.model, self.player = task, model, player
         self.parameters: list[Tensor] = list(trainable_parameters(player.module))
         self.gradients = 0.0  # computed so far, in gradients of whole batches
         self.batch: Any = None
         self.samples = 0
         self.lr_factor = self.loss_weight = 1.0
+
+    def _clip(self) -> None:
+        """Clip the gradient that was computed, if the run asks for it."""
+        if self.clip_norm:
+            nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
 
     def begin(self, batch: Any, samples: int, lr_factor: float, loss_weight: float = 1.0) -> None:
         self.batch, self.samples, self.lr_factor, self.loss_weight = (
@@ -39,14 +47,19 @@ class TaskStepBatch:
         self._clear_gradients()
         if self.task.gradients == "batch":
             self.count_gradients(1.0)
-            return self._backward(self.batch)
-        return sum(self._backward(part, alpha) for alpha, part in self._sub_batches())
+            loss = self._backward(self.batch)
+        else:
+            loss = sum(self._backward(part, alpha) for alpha, part in self._sub_batches())
+        self._clip()
+        return loss
 
     def sub_gradients(self) -> Iterator[tuple[float, float]]:
         """Compute the gradients of the sub-batches, one after the other."""
         for alpha, part in self._sub_batches():
             self._clear_gradients()
-            yield alpha, self._backward(part)
+            loss = self._backward(part)
+            self._clip()
+            yield alpha, loss
 
     def count_gradients(self, gradients: float) -> None:
         self.gradients += gradients

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 
@@ -31,6 +33,31 @@ def same_directory() -> Iterator[None]:
     finally:
         with suppress(FileNotFoundError):  # removed meanwhile
             os.chdir(folder)
+
+
+@contextmanager
+def output_to(path: Path, mode: str) -> Iterator[None]:
+    """Send what Python code prints and logs to a file, line by line.
+
+    Handlers of loggers keep the stream that they were made with: those of the terminal are moved.
+    """
+    terminal = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
+    handlers = {
+        handler: handler.stream
+        for logger in loggers
+        for handler in getattr(logger, "handlers", ())
+        if isinstance(handler, logging.StreamHandler) and handler.stream in terminal
+    }
+    log = path.open(mode, encoding="utf-8", errors="replace", buffering=1)
+    with log, redirect_stdout(log), redirect_stderr(log):
+        for handler in handlers:
+            handler.setStream(log)
+        try:
+            yield
+        finally:
+            for handler, stream in handlers.items():
+                handler.setStream(stream)
 
 
 def leave_to_the_parent() -> None:

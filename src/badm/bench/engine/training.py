@@ -106,7 +106,9 @@ class Training:
         self.samples = samples_of(task, self.splits)
         self.sampler = self._make_sampler()
         self.evaluator = Evaluator(task, self.model, self.splits, config.seed)
-        self.step_batches = [TaskStepBatch(task, self.model, player) for player in players]
+        self.step_batches = [
+            TaskStepBatch(task, self.model, player, config.clip_norm) for player in players
+        ]
         self.trainers: list[Trainer] = []
         self.cannot_start: tuple[RunStatus, str] | None = None
         self._load_pretrained()

@@ -17,7 +17,7 @@ from typing import Any
 
 from badm.bench.engine.options import Machine, RunOptions
 from badm.bench.engine.streams import leave_to_the_parent
-from badm.bench.errors import StoreError, TaskError
+from badm.bench.errors import MethodError, StoreError, TaskError
 from badm.bench.records.runs import Run, RunConfig, RunStore
 from badm.bench.task import Scale
 from badm.processes.exit_status import describe_exit
@@ -36,12 +36,14 @@ SHUTDOWN_SECONDS = 15.0  # for workers to write their checkpoints when asked to 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to do, and the source that its task is found by."""
+    """A run to do, and the sources that its task and method are found by."""
 
     source: str
     scale: Scale
     config: RunConfig
     keep_weights: bool = False
+    method: str = ""  # by default the name in the configuration
+    schedule: str = ""  # the source of a user's function
 
 
 @dataclass(frozen=True)
@@ -256,6 +258,7 @@ def _job_runner(
     store: RunStore, machine: Machine, options: RunOptions, stopping: Any
 ) -> Callable[[Job, Connection[Any, Any]], tuple[str, Any]]:
     from badm.bench import methods, tasks
+    from badm.bench.engine import schedules
     from badm.bench.engine.launcher import run_or_launch
     from badm.bench.engine.training import Interrupted
     from badm.distributed.ranks import RankLostError
@@ -294,8 +297,11 @@ def _job_runner(
                 should_stop=stop,
                 hold=hold,
             )
-            method = methods.find(job.config.method)
-            run_or_launch(found[where], job.config, method, store, own, machine)
+            method = methods.find(job.method or job.config.method)
+            method.confirm(job.config.method_version)
+            if job.schedule:
+                schedules.find(job.schedule)
+            run_or_launch(found[where], job.config, method, store, own, machine, job.schedule)
         except Interrupted:
             if stop_requested():  # this very process was asked to end
                 raise Stopped from None
@@ -311,7 +317,7 @@ def _job_runner(
 
 def _broken_message(error: BaseException) -> tuple[str, Exception]:
     """An error as a message: without its frames, which cannot be sent."""
-    if isinstance(error, (TaskError, StoreError)):
+    if isinstance(error, (TaskError, MethodError, StoreError)):
         return "broken", type(error)(str(error))
     text = "".join(traceback.format_exception(error))
     return "broken", RuntimeError(f"this is a bug in badm:\n{text}")

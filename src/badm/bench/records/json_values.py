@@ -15,6 +15,12 @@ LATER: dict[str, Any] = {
     "part": 1.0,
     "baseline": "",
     "search": "lr",
+    "space": (),
+    "stated": (),
+    "clip_norm": 0.0,
+    "epoch_budget": None,
+    "second_budget": None,
+    "next_ranges": {},
 }
 
 

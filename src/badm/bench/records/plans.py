@@ -27,13 +27,13 @@ from badm.bench.records.speeds import PARTS
 from badm.bench.task import Scale
 
 SCHEMA = 1
+NAMED = r"[\w+-][\w.+-]{0,199}(\[[^\x00-\x1f\x7f]{0,199}\][\w+-]{0,99})*"  # badm[beta=0.95]
 TUNING_SEED = 1000  # of all trials; final runs have 0, 1, 2, …, which no trial uses
 
 Seeds = Annotated[int, Between(0, TUNING_SEED)]
 Part = Annotated[float, Between(1 / PARTS, 1)]
 ProtocolName = Literal["paper", "tuned", "speed"]
 Objective = Literal["score", "steps"]
-SearchName = Literal["lr", "wide"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,12 @@ class Plan:
     device: str = "cpu"  # of every run: cpu, cuda or mps
     warmup: float = 0.0  # fraction of the steps over which the learning rate rises
     baseline: str = ""  # of the speed protocol: the method whose score is the target
-    search: SearchName = "lr"  # which settings are searched
+    search: str = "lr"  # which settings are searched: lr, wide or names of settings
+    space: tuple[str, ...] = ()  # ranges instead of the methods' own: lr=1e-4..1e-1
+    stated: tuple[str, ...] = ()  # settings of all methods that have them: weight_decay=0.1
+    clip_norm: float = 0.0  # norm that gradients are clipped to; 0: they are not
+    epoch_budget: float | None = None  # instead of steps
+    second_budget: float | None = None  # of training, from which each method gets its steps
 
     @property
     def key(self) -> str:
@@ -80,6 +85,8 @@ class MethodRecord:
     faults: dict[int, str] = field(default_factory=dict)  # by seed, why its run has no result
     paper: float | None = None
     part: Part = 1.0  # of the budget, in eighths
+    # Of a best value at the edge of its range: the ends of the range to try next, by setting.
+    next_ranges: dict[str, list[float]] = field(default_factory=dict)
 
 
 @dataclass
@@ -156,7 +163,7 @@ def _check(entry: MethodRecord, record: ComparisonRecord) -> None:
         (entry.task, [task.name for task in record.tasks]),
         (entry.method, [method.name for method in record.methods]),
     ):
-        if name not in known or not re.fullmatch(r"[\w+-][\w.+-]{0,199}", name):
+        if name not in known or not re.fullmatch(NAMED, name):
             raise SchemaError(f"{where} must be of one of its tasks and methods")
     if not (entry.part * PARTS).is_integer():
         raise SchemaError(f"{where} must be at a part of the budget in eighths")

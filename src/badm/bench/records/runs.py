@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from badm.bench.records.schema import Amount, Count
 SCHEMA = 1
 # Raise it with anything that changes the results of all methods: seeds, batches, schedules.
 ENGINE = 1
+MOST_OF_A_NAME = 120  # characters of a method in the name of a file
 RUN_BYTES = 100_000_000  # of a run file or a record; 100,000 points take a sixth of it
 NAN = float("nan")
 
@@ -66,6 +68,7 @@ class RunConfig:
     device: str = "cpu"  # type: cpu, cuda or mps
     warmup: float = 0.0  # fraction of the steps over which the learning rate rises
     evaluate_every: Count = 0  # steps between evaluations; 0: the task's own number
+    clip_norm: Amount = 0.0  # norm that gradients are clipped to; 0: they are not
 
     def __post_init__(self) -> None:
         for name, value in dict(self.setting).items():
@@ -186,7 +189,9 @@ class RunStore:
 
     def path(self, config: RunConfig) -> Path:
         """Return the path of a run's file."""
-        name = f"{config.method}-seed{config.seed}-{config.key}.jsonl"
+        # Of badm[beta=0.95] the name of a file has letters, digits and - . + alone.
+        method = re.sub(r"[^\w.+-]+", "-", config.method).strip("-")[:MOST_OF_A_NAME]
+        name = f"{method}-seed{config.seed}-{config.key}.jsonl"
         return self.folder / config.task / name
 
     def checkpoint(self, config: RunConfig) -> Path:

@@ -90,7 +90,7 @@ class Speeds:
     """The result of the speed protocol."""
 
     baseline: str
-    search: Literal["lr", "wide"]
+    search: str
     targets: list[SpeedTarget]
     rows: list[TaskSpeed]
     methods: list[MethodSpeed]

@@ -33,6 +33,9 @@ ENDING = ".toml"
 STUDY_BYTES = 1_000_000
 WITH = "with"  # results that are shown in the same table
 
+# Options that have other names than the fields of a plan.
+NAMES = {"stated": "set", "epoch_budget": "epochs", "second_budget": "seconds"}
+
 
 class StudyError(ValueError):
     """A study cannot be used; the message names the file, the key and what would be right."""
@@ -62,13 +65,15 @@ def read_study(path: Path | str) -> dict[str, Any]:
     options = {name: _checked(str(path), name, value) for name, value in given.items()}
     if not options.get("tasks"):
         raise StudyError(f'{path}: tasks must name at least one task, such as tasks = ["digits"]')
-    if WITH in options:
-        options["others"] = options.pop(WITH)
+    for name, argument in ((WITH, "others"), ("set", "setting")):
+        if name in options:
+            options[argument] = options.pop(name)
     return options
 
 
 def _checked(path: str, name: str, value: Any) -> Any:
-    known = {**typing.get_type_hints(Plan), WITH: tuple[str, ...]}
+    hints = {NAMES.get(field, field): hint for field, hint in typing.get_type_hints(Plan).items()}
+    known = {**hints, WITH: tuple[str, ...]}
     if name not in known:
         near = suggestion(name, list(known))
         raise StudyError(f"{path}: there is no option {name!r}; {near}it may have {_listed(known)}")
@@ -115,7 +120,7 @@ def study_of(plan: Plan, others: tuple[str, ...] = ()) -> dict[str, Any]:
         # The speed protocol has defaults of its own, so that what it has is always stated.
         stated = plan.protocol == "speed" and field.name in ("schedule", "warmup")
         if field.name not in options and (stated or value != getattr(usual, field.name)):
-            options[field.name] = value
+            options[NAMES.get(field.name, field.name)] = value
     return options | ({WITH: list(others)} if others else {})
 
 

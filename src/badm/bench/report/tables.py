@@ -167,7 +167,7 @@ def task_facts(task: TaskInfo) -> list[tuple[str, str]]:
         ("score", f"{task.score}, {better} is better"),
         ("target", target),
         ("steps", formatting.count(task.steps)),
-        ("batch size", formatting.count(task.batch_size)),
+        *([("batch size", formatting.count(task.batch_size))] if task.batch_size else []),
         ("scale", task.scale),
         ("data", "synthetic" if task.synthetic else "real"),
     ]

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
-import sys
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 
-from badm.bench.errors import TaskError, error_location
-from badm.bench.files import os_error_reason
+from badm.bench.errors import ProtocolError, TaskError, described, error_location
 from badm.bench.method import Method, Setting
 from badm.bench.names import suggestion
 from badm.bench.records.runs import ENGINE, RunConfig
@@ -26,13 +20,13 @@ from badm.bench.tasks.data_identity import identity, missing_data
 from badm.bench.tasks.ddim import TASKS as DDIM_TASKS
 from badm.bench.tasks.detection import Detection, DetectionScaled
 from badm.bench.tasks.digits import Digits
-from badm.bench.tasks.error_context import described
 from badm.bench.tasks.image_classification import TASKS as IMAGE_TASKS
-from badm.bench.tasks.local_modules import LOADED, PREFIX, LocalModules
 from badm.bench.tasks.masked_language import TASKS as MASKED_LANGUAGE_TASKS
 from badm.bench.tasks.mnist_mlp import FashionMlp, FashionMlpSigmoid, MnistMlp, MnistMlpSigmoid
 from badm.bench.tasks.node_classification import TASKS as NODE_TASKS
 from badm.bench.tasks.text_classification import TextClassification
+from badm.bench.training_function import Runnable, TrainingFunction
+from badm.bench.user_code.loading import in_file, load
 from badm.processes.signals import raised_by_signal
 
 TASKS: dict[str, Callable[[Scale], Task]] = {
@@ -76,13 +70,29 @@ class UnknownTask(ValueError):
 
 @dataclass(frozen=True)
 class FoundTask:
-    """A task, the name or path it was found by, and the version in the keys of its runs."""
+    """A task, the name or path it was found by, and the version in the keys of its runs.
+
+    A training function stands for a task.
+    """
 
     source: str
-    task: Task
+    task: Runnable
     version: str
     previous_stage: str | None  # source of the task named by ``after``
     folder: Path  # that relative paths start from; the code of a task may change directory
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it is a training function, which runs its own loop in one process."""
+        return isinstance(self.task, TrainingFunction)
+
+    def require_single_process(self, method: Method) -> None:
+        """Raise ``ProtocolError`` for a method of several ranks and a function that has one."""
+        if self.is_function and method.family == "replicas":
+            raise ProtocolError(
+                f"{method.name} takes several ranks, and {self.task.name} is a training function, "
+                "which runs in one process: leave it out or write a badm.bench.Task"
+            )
 
     @cached_property
     def data(self) -> str:
@@ -116,6 +126,7 @@ class FoundTask:
         device: str = "cpu",
         warmup: float = 0.0,
         evaluate_every: int = 0,
+        clip_norm: float = 0.0,
     ) -> RunConfig:
         """Return the configuration of a run: everything that its result depends on.
 
@@ -138,8 +149,9 @@ class FoundTask:
             ENGINE,
             device,
             warmup,
-            # The task's own is not stated: the run is the same one.
-            0 if evaluate_every == self.task.evaluate_every else evaluate_every,
+            # The task's own is not stated: the run is the same one. A training function decides.
+            0 if evaluate_every == self.task.evaluate_every or self.is_function else evaluate_every,
+            clip_norm,
         )
 
     def confirm(self, config: RunConfig) -> None:
@@ -167,9 +179,9 @@ def find(source: str, scale: Scale = "cpu", folder: Path | None = None) -> Found
 
 
 def _find(source: str, scale: Scale, folder: Path) -> FoundTask:
-    in_file = re.fullmatch(r"(.*\.py)(?::(.*))?", source)
-    if in_file:
-        return _find_in_file(Path(in_file[1]), in_file[2] or "", scale, folder)
+    place = in_file(source)
+    if place is not None:
+        return _find_in_file(*place, scale, folder)
     if source not in TASKS:
         raise UnknownTask(
             f"there is no task {source!r}; {suggestion(source, TASKS)}`badm list tasks` shows all, "
@@ -194,40 +206,36 @@ def _check_stages(found: FoundTask) -> None:
             raise TaskError(f"task {found.task.name} cannot come after itself, got {order}")
 
 
-def _read(path: Path, file: Path) -> bytes:
-    try:
-        if file.is_file():  # reading a pipe could block for ever
-            return file.read_bytes()
-        missing = not file.exists()
-    except OSError as error:
-        raise UnknownTask(f"{path} cannot be read: {os_error_reason(error)}") from None
-    raise UnknownTask(f"there is no file {path}" if missing else f"{path} is not a file")
-
-
 def _find_in_file(path: Path, wanted: str, scale: Scale, folder: Path) -> FoundTask:
-    file = folder / path
-    module, version = _module(path, file, _read(path, file))
-    classes = _classes(module, path)
+    loaded = load(path, folder, unknown=UnknownTask, raised=TaskError)
+    file, version = loaded.file, loaded.version
+    functions = _functions(loaded.module)
+    classes = _classes(loaded.module, path, may_be_none=bool(functions))
+    found: list[type[Task] | TrainingFunction] = [*functions, *classes]
     if wanted:
-        chosen = [c for c in classes if getattr(c, "name", "") == wanted]
+        chosen = [c for c in found if getattr(c, "name", "") == wanted]
     else:
         # A file means its last stage, not one that another of its tasks starts from.
         earlier = [c.after for c in classes]
         # If they form a cycle, any of them reports it.
-        chosen = [c for c in classes if getattr(c, "name", "") not in earlier] or classes[:1]
+        chosen = [c for c in found if getattr(c, "name", "") not in earlier] or found[:1]
     if len(chosen) != 1:
-        names = ", ".join(f"{path}:{getattr(c, 'name', c.__name__)}" for c in classes)
+        names = ", ".join(f"{path}:{_name(c)}" for c in found)
         if wanted and chosen:
             raise TaskError(f"{path}: one task must have the name {wanted!r}, got {len(chosen)}")
         what = f"no task {wanted!r}" if wanted else "several tasks"
         raise UnknownTask(f"{path} has {what}: choose one of {names}")
+    (only,) = chosen
+    if isinstance(only, TrainingFunction):
+        function = replace(only, scale=scale)
+        return FoundTask(f"{file}:{function.name}", function, version, None, folder)
     try:
-        task = chosen[0](scale)
+        task = only(scale)
     except BaseException as error:
         if raised_by_signal(error):
             raise
         raise TaskError(
-            f"{path}: {chosen[0].__name__}({scale!r}) raised {described(error)} "
+            f"{path}: {only.__name__}({scale!r}) raised {described(error)} "
             f"({error_location(error, str(file))})"
         ) from error
     try:
@@ -245,38 +253,17 @@ def _find_in_file(path: Path, wanted: str, scale: Scale, folder: Path) -> FoundT
     return FoundTask(f"{file}:{task.name}", task, version, before, folder)
 
 
-def _module(path: Path, file: Path, content: bytes) -> tuple[ModuleType, str]:
-    """Execute the file as a module, once per process and version; return it and the version."""
-    modules = LocalModules(file, content)
-    where = hashlib.sha256(os.fsencode(file)).hexdigest()[:12]
-    name = f"{PREFIX}{where}_{modules.version}"
-    known = LOADED.get(name)
-    if known is not None and known.unchanged():
-        return sys.modules[name], known.version
-    LOADED.pop(name, None)
-    module = ModuleType(name)
-    module.__file__ = str(file)
-    sys.modules[name] = module
-    try:
-        with modules.importable():
-            # Not with importlib, whose cache might return an older version.
-            exec(compile(modules.content, str(file), "exec", dont_inherit=True), vars(module))
-    except BaseException as error:
-        del sys.modules[name]
-        if raised_by_signal(error):
-            raise
-        in_it = any(f.filename == str(file) for f in traceback.extract_tb(error.__traceback__))
-        where = (
-            f" ({error_location(error, str(file))})" if in_it else ""
-        )  # there is none for a syntax error
-        raise TaskError(f"{path} cannot be imported: {described(error)}{where}") from error
-    modules.settle()
-    LOADED[name] = modules
-    modules.stay_importable()
-    return module, modules.version
+def _name(found: type[Task] | TrainingFunction) -> str:
+    return str(getattr(found, "name", "") or getattr(found, "__name__", ""))
 
 
-def _classes(module: ModuleType, path: Path) -> list[type[Task]]:
+def _functions(module: ModuleType) -> list[TrainingFunction]:
+    """List the training functions a file defines."""
+    found = [value for value in vars(module).values() if isinstance(value, TrainingFunction)]
+    return [one for one in dict.fromkeys(found) if one.function.__module__ == module.__name__]
+
+
+def _classes(module: ModuleType, path: Path, *, may_be_none: bool) -> list[type[Task]]:
     """List the tasks a file defines; an incomplete class is an error and is not skipped."""
     found = [
         value
@@ -285,8 +272,13 @@ def _classes(module: ModuleType, path: Path) -> list[type[Task]]:
         and issubclass(value, Task)
         and value.__module__ == module.__name__
     ]
+    if not found and may_be_none:
+        return []
     if not found:
-        raise TaskError(f"{path} defines no task: a subclass of badm.bench.Task")
+        raise TaskError(
+            f"{path} defines no task: a subclass of badm.bench.Task, or a training function, which "
+            'has @badm.bench.training(score="accuracy", budget=600) before its def train(trial)'
+        )
     bases = {base for c in found for base in c.__mro__[1:]}
     whole = [c for c in found if c not in bases]
     for c in whole:

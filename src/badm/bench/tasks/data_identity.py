@@ -25,8 +25,8 @@ from badm.bench.data.dataset import Dataset, MissingData
 from badm.bench.data.folder import root
 from badm.bench.errors import TaskError
 from badm.bench.files import cache_folder, os_error_reason, write_atomically
-from badm.bench.task import Task
 from badm.bench.tasks.error_context import task_errors
+from badm.bench.training_function import Runnable
 
 # File dates are coarse: a file changed just now may change again without getting a new date.
 SETTLED_SECONDS = 2.0
@@ -35,10 +35,10 @@ Row = tuple[str, str, int, int, int, int]  # name, path, size, inode, mtime, cti
 
 
 # Working directory when a task was first asked: its code may call ``os.chdir``.
-_asked_from: WeakKeyDictionary[Task, Path] = WeakKeyDictionary()
+_asked_from: WeakKeyDictionary[Runnable, Path] = WeakKeyDictionary()
 
 
-def identity(task: Task) -> str:
+def identity(task: Runnable) -> str:
     """Compute the digest of the files a task states that it reads; ``""`` if there are none.
 
     >>> from badm.bench.tasks.digits import Digits
@@ -56,7 +56,7 @@ def identity(task: Task) -> str:
         raise TaskError(f"task {task.name}: {error}") from None
 
 
-def missing_data(task: Task) -> str:
+def missing_data(task: Runnable) -> str:
     """Say what is missing of the dataset a task reads, and how to fetch it; ``""`` if nothing is.
 
     >>> from badm.bench.tasks.digits import Digits
@@ -109,7 +109,7 @@ def _identity(files: Sequence[tuple[str, Path]]) -> str:
     return _digest(tuple(sorted(_row(name, path) for name, path in files))) if files else ""
 
 
-def _stated(stated: Sequence[str | Path], task: Task) -> Iterator[tuple[str, Path]]:
+def _stated(stated: Sequence[str | Path], task: Runnable) -> Iterator[tuple[str, Path]]:
     """Yield files, and those in folders, with names that do not depend on where they are."""
     if isinstance(stated, (str, bytes)) or not isinstance(stated, Sequence):
         raise _Unusable(

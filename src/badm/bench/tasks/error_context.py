@@ -8,15 +8,16 @@ from inspect import unwrap
 from types import FunctionType
 
 from badm.bench.data.dataset import MissingData
-from badm.bench.errors import MethodError, TaskError, error_location
+from badm.bench.errors import MethodError, TaskError, described, error_location
 from badm.bench.method import CannotTrain
 from badm.bench.task import Task
+from badm.bench.training_function import Runnable, TrainingFunction
 from badm.distributed.ranks import RankLostError
 from badm.processes.signals import raised_by_signal
 
 
 @contextmanager
-def task_errors(task: Task, what: str) -> Iterator[None]:
+def task_errors(task: Runnable, what: str) -> Iterator[None]:
     """Turn whatever the code of a task raises into a ``TaskError`` that names the line."""
     try:
         yield
@@ -33,8 +34,10 @@ def task_errors(task: Task, what: str) -> Iterator[None]:
         ) from error
 
 
-def _source_files(task: Task) -> set[str]:
-    """List the source files of a task's class and its base classes."""
+def _source_files(task: Runnable) -> set[str]:
+    """List the source files of a task's class and its base classes, or the file of a function."""
+    if isinstance(task, TrainingFunction):
+        return {task.file}
     classes = [c for c in type(task).__mro__ if c is not Task]
     members = [unwrap(f) for c in classes for f in vars(c).values() if callable(f)]
     return {f.__code__.co_filename for f in members if isinstance(f, FunctionType)}
@@ -51,13 +54,3 @@ def method_errors() -> Iterator[None]:
         if raised_by_signal(error):
             raise
         raise MethodError(f"{described(error)} ({error_location(error)})") from error
-
-
-def described(error: BaseException) -> str:
-    """Return the type of an error and its message, if it has one.
-
-    >>> described(KeyError("colour")), described(SystemExit())
-    ("KeyError: 'colour'", 'SystemExit')
-    """
-    kind, text = type(error).__name__, str(error)
-    return f"{kind}: {text}" if text else kind

@@ -1,6 +1,6 @@
-"""Modules that a task's file imports from its own folder.
+"""Modules that a file of the user's imports from its own folder.
 
-They are part of the task: their contents are part of its version, and every version gets modules of
+They are part of it: their contents are part of its version, and every version gets modules of
 its own, even if this process has imported others of the same name from this or other folders.
 """
 
@@ -123,8 +123,11 @@ LOADED: dict[str, LocalModules] = {}  # of executed task files, by module name
 
 
 def local_imports(task: object) -> AbstractContextManager[None]:
-    """A context in which a task of a file imports local modules of the version it was made with."""
-    modules = LOADED.get(type(task).__module__)
+    """A context in which a task of a file imports local modules of the version it was made with.
+
+    Of a training function the file is that of the function it wraps.
+    """
+    modules = LOADED.get(getattr(task, "__wrapped__", type(task)).__module__)
     return nullcontext() if modules is None else modules.importable()
 
 
