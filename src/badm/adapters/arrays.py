@@ -15,6 +15,9 @@ Array = Any  # of jax, torch or tensorflow: all have operators and the same name
 class Arrays:
     """What the metrics need besides operators.
 
+    Some of Keras's functions lose digits of float64, among them ``mean``, and ``maximum`` of an
+    array and a number; ``clip`` keeps them.
+
     Attributes:
         xp: ``jax.numpy`` or ``keras.ops``, which share the names of numpy.
         cast: Convert an array to a dtype, given by name.

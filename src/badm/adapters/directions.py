@@ -135,7 +135,7 @@ def _spectral(
     # The fraction of an orthogonal step to take: less than 1 where gradients have stopped.
     peak = xp.maximum(state["peak"] * ((1 + s.beta) / 2), largest)
     fraction = xp.where(largest < finfo(reading.dtype).tiny, 0 * largest, largest / peak)
-    fraction = xp.minimum(fraction / spectral.FADING_BELOW, 1.0)
+    fraction = xp.clip(fraction / spectral.FADING_BELOW, 0.0, 1.0)
     matrix = orthogonalize(arrays, to_matrix(arrays, u, reading.axes), reading.dtype)
     x = (reading.length * fraction) * matrix
     return from_matrix(arrays, x, reading.axes, reading.shape), {"dual": m, "peak": peak}
@@ -153,9 +153,9 @@ def _kronecker_spectral(
 ) -> tuple[Array, State]:
     xp = arrays.xp
     x, new = _kronecker_matrix(arrays, reading, g, state, step, s)
-    fraction = xp.sqrt(xp.mean(x * x)) / kronecker_spectral.FADING_BELOW
-    length = reading.length * xp.minimum(fraction, 1.0)
-    x = length * orthogonalize(arrays, x, reading.dtype, STEPS_WHITENED)
+    root_mean_square = xp.sqrt(xp.sum(x * x) / math.prod(reading.shape))
+    fraction = xp.clip(root_mean_square / kronecker_spectral.FADING_BELOW, 0.0, 1.0)
+    x = (reading.length * fraction) * orthogonalize(arrays, x, reading.dtype, STEPS_WHITENED)
     return from_matrix(arrays, x, reading.axes, reading.shape), new
 
 
@@ -199,7 +199,7 @@ def _within_range(arrays: Arrays, g: Array, dtype: str) -> Array:
     """Scale a matrix down whose products would overflow."""
     xp = arrays.xp
     limit = finfo(dtype).max ** (1 / 3)
-    return g * xp.minimum(limit / xp.max(xp.abs(g)), 1.0)
+    return g * xp.clip(limit / xp.max(xp.abs(g)), 0.0, 1.0)
 
 
 _KRONECKER = ("kronecker", "kronecker-spectral")

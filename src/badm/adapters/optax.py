@@ -80,9 +80,9 @@ def badm(
     """Make a gradient transformation that trains with batch ADMM, as :class:`badm.BADM` does.
 
     By default it chooses metric and weight decay for each parameter as
-    :func:`badm.parameter_groups` does, by the names in the tree: matrices get ``metric``, embeddings
-    and vectors the diagonal one, vectors no weight decay. Complex parameters are pairs of reals; as
-    everywhere in optax, their gradients must be conjugated first.
+    :func:`badm.parameter_groups` does, by the names in the tree: matrices get ``metric``,
+    embeddings and vectors the diagonal one, vectors no weight decay. Complex parameters are pairs
+    of reals; as everywhere in optax, their gradients must be conjugated first.
 
     Args:
         learning_rate: ``1/σ``, at least 0; a number or a schedule of optax.
@@ -188,7 +188,7 @@ class _Reader:
         return labels
 
     def _refuse_to_guess(self, params: Any) -> None:
-        """Raise where the metric treats the output layer apart and names do not tell which it is."""
+        """Raise where the metric treats the output layer apart and no name tells which it is."""
         if metric_of(self.metric, "output layer") == self.metric:
             return
         shown = [path for path in _with_paths(params)[0] if path.endswith("kernel")][-3:]
@@ -337,7 +337,11 @@ def _check(
 ) -> None:
     """Raise ``ValueError`` for what cannot be; arrays, which may be traced, are not looked at."""
     check_metric(metric)
-    for name, value in (("learning_rate", learning_rate), ("eps", eps), ("weight_decay", weight_decay)):
+    for name, value in (
+        ("learning_rate", learning_rate),
+        ("eps", eps),
+        ("weight_decay", weight_decay),
+    ):
         if _is_number(value) and not 0 <= value < math.inf:
             raise ValueError(f"{name} must be a finite number of at least 0, got {value}")
     for name, value in (("beta", beta), ("beta2", beta2)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from badm.adapters.arrays import Array, Arrays, finfo
 from badm.metrics.orthogonal import GRAM_ASPECT, ROOM_FOR_ROUNDING, STEPS, Steps
 
@@ -25,10 +27,10 @@ def orthogonalize(arrays: Arrays, x: Array, dtype: str, steps: Steps = STEPS) ->
 def _normalized(arrays: Arrays, x: Array, dtype: str) -> tuple[Array, Array]:
     """Scale ``x`` so that no singular value exceeds 1, by ``‖xxᵀ‖_F^½``; return it and ``xxᵀ``."""
     xp, tiny = arrays.xp, finfo(dtype).tiny
-    x = x / xp.maximum(xp.max(xp.abs(x)), tiny)
+    x = x / xp.clip(xp.max(xp.abs(x)), tiny, math.inf)
     gram = x @ xp.transpose(x, (1, 0))
     bound = xp.sqrt(xp.sqrt(xp.sum(gram * gram))) * ROOM_FOR_ROUNDING
-    bound = xp.maximum(bound, tiny**0.5)
+    bound = xp.clip(bound, tiny**0.5, math.inf)
     return x / bound, gram / (bound * bound)
 
 
