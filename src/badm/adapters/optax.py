@@ -109,10 +109,10 @@ def badm(
     """
     _check(learning_rate, beta, metric, beta2, eps, weight_decay)
     reader = _Reader(metric, labels, output, _axes_function(layout))
-    parts = [_scale_by_badm(reader, Memories(beta, beta2, eps))]
-    if not _is_number(weight_decay) or weight_decay:
-        parts.append(optax.masked(_decay(weight_decay), reader.decays if mask is None else mask))
-    return optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))
+    return optax.chain(
+        _scale_by_badm(reader, Memories(beta, beta2, eps)),
+        _descend(learning_rate, weight_decay, reader.decays if mask is None else mask),
+    )
 
 
 def parameter_labels(params: Any, output: Output = None) -> Any:
@@ -282,17 +282,45 @@ def _of_each(state: BADMState, tree: Any) -> Iterator[State]:
         yield {**kept, **(bases if isinstance(bases, Mapping) else {})}
 
 
-def _decay(weight_decay: float | Array) -> optax.GradientTransformation:
-    """Add ``weight_decay·w``, in the precision of the direction."""
+def _descend(
+    learning_rate: float | Array | Schedule, weight_decay: float | Array, mask: Any
+) -> optax.GradientTransformation:
+    """Turn directions into what is added to the weights: the decay, then the step."""
+
+    def init(params: Any) -> optax.ScaleByScheduleState:
+        return optax.ScaleByScheduleState(count=jnp.zeros((), jnp.int32))
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        lr = learning_rate(state.count) if callable(learning_rate) else learning_rate
+        state = optax.ScaleByScheduleState(count=optax.safe_increment(state.count))
+        if _is_number(weight_decay) and not weight_decay:
+            return jax.tree.map(lambda x: -_like(lr, x) * x, updates), state
         if params is None:
             raise ValueError("weight_decay needs the parameters: update(gradients, state, params)")
-        return jax.tree.map(
-            lambda x, w: x + weight_decay * jnp.asarray(w).astype(x.dtype), updates, params
-        ), state
+        decays = jax.tree.broadcast(mask(updates) if callable(mask) else mask, updates)
 
-    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+        def added(x: Array, w: Array, decay: bool) -> Array:
+            step = -_like(lr, x) * x
+            return step + _decay(w, x.dtype, lr * weight_decay) if decay else step
+
+        return jax.tree.map(added, updates, params, decays), state
+
+    return optax.GradientTransformation(init, update)
+
+
+def _decay(w: Array, dtype: Any, rate: float | Array) -> Array:
+    """Return what decay adds to a weight.
+
+    In half precision the decayed weight is rounded before the step, as in torch.
+    """
+    wide = jnp.asarray(w).astype(dtype)
+    decayed = wide - _like(rate, wide) * wide
+    return decayed.astype(jnp.result_type(w)).astype(dtype) - wide
+
+
+def _like(number: float | Array, x: Array) -> Array:
+    """Return a number in the dtype of what it scales, which decides on that of the result."""
+    return jnp.asarray(number).astype(x.real.dtype)
 
 
 def _with_paths(params: Any) -> tuple[list[str], list[Any], Any]:
