@@ -1,0 +1,101 @@
+"""Measure how far the steps of optax and Keras are from those of torch.
+
+Every metric, dtype, decay and schedule, 100 steps each, from the same weights and gradients: the
+largest difference of a weight after steps 1, 2, 10, 50 and 100, relative to the largest weight of
+its tensor. Torch's own loop stands beside, as a measure of what rounding alone does; "wide" cases
+have matrices whose eigenvectors float32 does not determine.
+
+    python benchmarks/adapters.py -o results/adapters.json
+    python benchmarks/adapters.py --only optax
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.helpers import trajectories  # noqa: E402
+from tests.helpers.trajectories import ALL, METRICS, NOISY, deviation, in_torch  # noqa: E402
+
+CASES = (*ALL, *NOISY)
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+
+
+def deviations(program: str, home: str) -> dict[str, float]:
+    """Return the deviation of a program in every case; of torch's own loop for "torch-loop"."""
+    if program == "torch-loop":
+        return {c.name: deviation(in_torch(c, foreach=False), in_torch(c)) for c in CASES}
+    found = trajectories.run(program, CASES, home)
+    return {case.name: deviation(found[case.name], in_torch(case)) for case in CASES}
+
+
+def largest(row: dict[str, float]) -> dict[str, dict[str, float]]:
+    """Return the largest deviation for each metric and dtype."""
+    return {
+        metric: {
+            dtype: max(row[c.name] for c in ALL if (c.metric, c.dtype) == (metric, dtype))
+            for dtype in DTYPES
+        }
+        for metric in METRICS
+    }
+
+
+def versions() -> Iterator[tuple[str, str]]:
+    for name in ("torch", "jax", "optax", "keras", "tensorflow", "numpy"):
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            continue
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", help="comma-separated names of programs")
+    parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    installed = [
+        name
+        for name, packages in trajectories.PACKAGES.items()
+        if all(find_spec(package) for package in packages)
+    ]
+    names = arguments.only.split(",") if arguments.only else ["torch-loop", *installed]
+    found: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as home:
+        for name in names:
+            found[name] = deviations(name, home)
+            print(name, flush=True)
+            for metric, row in largest(found[name]).items():
+                print(f"  {metric:20}", *(f"{dtype} {row[dtype]:.1e}" for dtype in DTYPES))
+    if arguments.output:
+        report: dict[str, Any] = {
+            **dict(versions()),
+            "python": platform.python_version(),
+            "processor": platform.processor() or platform.machine(),
+            "steps": trajectories.STEPS,
+            "lr": trajectories.LR,
+            "shapes": [*trajectories.SHAPES, trajectories.WIDE],
+            "largest": {name: largest(row) for name, row in found.items()},
+            "deviations": {
+                name: {case: float(f"{x:.2e}") for case, x in row.items()}
+                for name, row in found.items()
+            },
+        }
+        arguments.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
