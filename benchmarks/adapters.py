@@ -3,10 +3,11 @@
 Every metric, dtype, decay and schedule, 100 steps each, from the same weights and gradients: the
 largest difference of a weight after steps 1, 2, 10, 50 and 100, relative to the largest weight of
 its tensor. Torch's own loop stands beside, as a measure of what rounding alone does; "wide" cases
-have matrices whose eigenvectors float32 does not determine.
+have matrices whose eigenvectors float32 does not determine. Of a file that exists, what is not
+measured again is kept.
 
     python benchmarks/adapters.py -o results/adapters.json
-    python benchmarks/adapters.py --only optax
+    python benchmarks/adapters.py --only optax --cases quick
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import json
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,29 +29,35 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.helpers import trajectories  # noqa: E402
-from tests.helpers.trajectories import ALL, METRICS, NOISY, deviation, in_torch  # noqa: E402
+from tests.helpers.trajectories import (  # noqa: E402
+    ALL,
+    NOISY,
+    QUICK,
+    Case,
+    deviation,
+    in_torch,
+)
 
-CASES = (*ALL, *NOISY)
-DTYPES = ("float64", "float32", "bfloat16", "float16")
+CASES = {"all": (*ALL, *NOISY), "quick": QUICK}
 
 
-def deviations(program: str, home: str) -> dict[str, float]:
+def deviations(program: str, cases: Sequence[Case], home: str) -> dict[str, float]:
     """Return the deviation of a program in every case; of torch's own loop for "torch-loop"."""
     if program == "torch-loop":
-        return {c.name: deviation(in_torch(c, foreach=False), in_torch(c)) for c in CASES}
-    found = trajectories.run(program, CASES, home)
-    return {case.name: deviation(found[case.name], in_torch(case)) for case in CASES}
+        return {c.name: deviation(in_torch(c, foreach=False), in_torch(c)) for c in cases}
+    found = trajectories.run(program, cases, home)
+    return {case.name: deviation(found[case.name], in_torch(case)) for case in cases}
 
 
 def largest(row: dict[str, float]) -> dict[str, dict[str, float]]:
-    """Return the largest deviation for each metric and dtype."""
-    return {
-        metric: {
-            dtype: max(row[c.name] for c in ALL if (c.metric, c.dtype) == (metric, dtype))
-            for dtype in DTYPES
-        }
-        for metric in METRICS
-    }
+    """Return the largest deviation for each metric and dtype, wide matrices left out."""
+    found: dict[str, dict[str, float]] = {}
+    for name, x in row.items():
+        metric, dtype, _, _, *wide = name.split(", ")
+        if not wide:
+            of_metric = found.setdefault(metric, {})
+            of_metric[dtype] = max(x, of_metric.get(dtype, 0.0))
+    return found
 
 
 def versions() -> Iterator[tuple[str, str]]:
@@ -61,9 +68,18 @@ def versions() -> Iterator[tuple[str, str]]:
             continue
 
 
+def _before(file: Path) -> dict[str, dict[str, float]]:
+    """Return the deviations of a file: programs and cases that are not run again are kept."""
+    if not file.exists():
+        return {}
+    before: dict[str, dict[str, float]] = json.loads(file.read_text("utf-8"))["deviations"]
+    return before
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", help="comma-separated names of programs")
+    parser.add_argument("--cases", choices=CASES, default="all", help="default: %(default)s")
     parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -76,11 +92,17 @@ def main() -> None:
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as home:
         for name in names:
-            found[name] = deviations(name, home)
+            found[name] = deviations(name, CASES[arguments.cases], home)
             print(name, flush=True)
             for metric, row in largest(found[name]).items():
-                print(f"  {metric:20}", *(f"{dtype} {row[dtype]:.1e}" for dtype in DTYPES))
+                print(f"  {metric:20}", *(f"{dtype} {x:.1e}" for dtype, x in row.items()))
     if arguments.output:
+        before = _before(arguments.output)
+        for name, row in found.items():
+            before[name] = {
+                **before.get(name, {}),
+                **{case: float(f"{x:.2e}") for case, x in row.items()},
+            }
         report: dict[str, Any] = {
             **dict(versions()),
             "python": platform.python_version(),
@@ -88,11 +110,8 @@ def main() -> None:
             "steps": trajectories.STEPS,
             "lr": trajectories.LR,
             "shapes": [*trajectories.SHAPES, trajectories.WIDE],
-            "largest": {name: largest(row) for name, row in found.items()},
-            "deviations": {
-                name: {case: float(f"{x:.2e}") for case, x in row.items()}
-                for name, row in found.items()
-            },
+            "largest": {name: largest(row) for name, row in before.items()},
+            "deviations": before,
         }
         arguments.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 

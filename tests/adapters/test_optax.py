@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 import badm
-from badm.metrics import names as metric_names
 
 jax = pytest.importorskip("jax", reason='needs JAX: pip install -c constraints.txt "jax" "optax"')
 jnp = jax.numpy
@@ -24,7 +23,8 @@ optax = pytest.importorskip("optax")
 
 from badm.adapters import optax as adapter  # noqa: E402
 
-METRICS = metric_names()
+enable_x64 = getattr(jax, "enable_x64", None) or jax.experimental.enable_x64
+
 FLAX = {
     "Conv_0": {"kernel": (3, 3, 2, 6), "bias": (6,)},
     "Embed_0": {"embedding": (9, 6)},
@@ -38,10 +38,10 @@ def is_shape(x: object) -> bool:
 
 
 def drawn(shapes: Any, seed: int = 0) -> Any:
-    """Return a tree of normal numbers."""
+    """Return a tree of normal numbers, in float64 where JAX has it."""
     random = np.random.default_rng(seed)
     return jax.tree.map(
-        lambda shape: jnp.asarray(random.normal(size=shape), jnp.float32), shapes, is_leaf=is_shape
+        lambda shape: jnp.asarray(random.normal(size=shape)), shapes, is_leaf=is_shape
     )
 
 
@@ -55,7 +55,7 @@ def trained(optimizer: Any, params: Any, steps: int = 4, shapes: Any = None) -> 
     return params, state
 
 
-def assert_close(a: Any, b: Any, rtol: float = 2e-6) -> None:
+def assert_close(a: Any, b: Any, rtol: float = 1e-4) -> None:
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=rtol * float(np.abs(y).max()))
 
@@ -107,12 +107,13 @@ def _to_torch(layer: Any, key: str) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", ["spectral", "kronecker-spectral"])
 def test_the_default_grouping_takes_the_steps_of_torch_on_a_module(metric: str) -> None:
-    params = drawn(FLAX)
-    optimizer = adapter.badm(1e-2, metric=metric, weight_decay=0.1, output="Dense_1")
-    found, _ = trained(optimizer, params, steps=4)
-    for (name, key), expected in in_torch(params, metric, steps=4).items():
-        atol = 2e-6 * np.abs(expected).max()
-        np.testing.assert_allclose(_to_torch(found[name], key), expected, rtol=0, atol=atol)
+    with enable_x64(True):
+        params = drawn(FLAX)
+        optimizer = adapter.badm(1e-2, metric=metric, weight_decay=0.1, output="Dense_1")
+        found, _ = trained(optimizer, params, steps=4)
+        for (name, key), expected in in_torch(params, metric, steps=4).items():
+            assert expected.dtype == np.float64
+            np.testing.assert_allclose(_to_torch(found[name], key), expected, rtol=0, atol=1e-12)
 
 
 def test_labels_follow_from_names_as_groups_do_from_modules() -> None:
@@ -187,10 +188,10 @@ def test_kernels_of_an_attention_are_the_matrices_that_torch_has(key: str) -> No
     )
     params = {"Dense_0": {"kernel": drawn(shape).reshape(flat)}}
     optimizer = adapter.badm()
-    state = optimizer.init(params)
+    state, update = optimizer.init(params), jax.jit(optimizer.update)
     for step in range(4):
         gradient = {"Dense_0": {"kernel": drawn(shape, seed=step + 1).reshape(flat)}}
-        updates, state = optimizer.update(gradient, state, params)
+        updates, state = update(gradient, state, params)
         params = optax.apply_updates(params, updates)
     assert_close(heads[key]["kernel"].reshape(flat), params["Dense_0"]["kernel"])
 
@@ -202,9 +203,9 @@ def test_a_layout_of_ones_own_decides_on_the_matrix() -> None:
     optimizer = adapter.badm(labels=None, layout=layout)
     gates, _ = trained(optimizer, drawn(shape), shapes=shape)
     params = drawn(shape).reshape(flat)
-    state = optimizer.init(params)
+    state, update = optimizer.init(params), jax.jit(optimizer.update)
     for step in range(4):
-        updates, state = optimizer.update(drawn(shape, seed=step + 1).reshape(flat), state, params)
+        updates, state = update(drawn(shape, seed=step + 1).reshape(flat), state, params)
         params = optax.apply_updates(params, updates)
     assert_close(gates.reshape(flat), params)
 
@@ -220,7 +221,7 @@ def test_injected_hyperparameters_can_be_changed_and_are_not_compiled_in() -> No
     first, _ = compiled(gradient, state, params)
     plain = adapter.badm(1e-2, weight_decay=0.1)
     assert_close(first, plain.update(gradient, plain.init(params), params)[0])
-    state.hyperparams["learning_rate"] = jnp.asarray(2e-2)
+    state.hyperparams["learning_rate"] = 2 * state.hyperparams["learning_rate"]
     assert_close(compiled(gradient, state, params)[0], jax.tree.map(lambda x: 2 * x, first))
     assert compiled._cache_size() == 1
 
@@ -246,7 +247,7 @@ def test_a_mask_says_what_decays() -> None:
     optimizer = adapter.badm(0.1, weight_decay=0.5, labels=None, mask={"a": True, "b": False})
     zero = jax.tree.map(jnp.zeros_like, params)
     updates, _ = optimizer.update(zero, optimizer.init(params), params)
-    np.testing.assert_allclose(updates["a"], -0.1)
+    np.testing.assert_allclose(updates["a"], -0.1, rtol=1e-6)
     assert not updates["b"].any()
     with pytest.raises(ValueError, match="weight_decay needs the parameters"):
         optimizer.update(zero, optimizer.init(params))
@@ -274,7 +275,7 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 import optax
 from badm.adapters.optax import badm
 assert len(jax.devices()) == 2
-mesh = jax.make_mesh((2,), ("model",))
+mesh = jax.make_mesh((2,), ("model",), **AXES)
 random = np.random.default_rng(0)
 draw = lambda: {"kernel": random.normal(size=(8, 6)), "bias": random.normal(size=(6,))}
 place = {"kernel": NamedSharding(mesh, P("model", None)), "bias": NamedSharding(mesh, P())}
@@ -300,15 +301,21 @@ print("same", dual.sharding.is_equivalent_to(place["kernel"], dual.ndim))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("metric", ["spectral", "kronecker"])
-def test_sharded_parameters_step_as_whole_ones(metric: str) -> None:
+@pytest.mark.parametrize(
+    ("metric", "axes"),
+    [
+        ("spectral", "axis_types=(jax.sharding.AxisType.Explicit,)"),
+        ("kronecker", "axis_types=(jax.sharding.AxisType.Auto,)"),
+    ],
+)
+def test_sharded_parameters_step_as_whole_ones(metric: str, axes: str) -> None:
     """On two devices; the dual of a matrix stays sharded as the matrix is."""
     environment = {
         **os.environ,
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
         "JAX_PLATFORMS": "cpu",
     }
-    program = SHARDED.replace("METRIC", metric)
+    program = SHARDED.replace("METRIC", metric).replace("**AXES", axes)
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True
     )
@@ -331,20 +338,25 @@ def test_specs_of_shardings_find_the_dual() -> None:
     assert specs[0].count == "replicated"
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", ["diagonal", "spectral", "kronecker"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_gradients_without_a_value_spoil_what_they_spoil_in_torch(metric: str, bad: float) -> None:
+    """After two steps, for an infinite gradient spreads in the first one here, later there."""
     random = np.random.default_rng(0)
     first, gradient = (random.normal(size=(4, 3)).astype(np.float32) for _ in range(2))
     gradient[1, 2] = bad
     p = nn.Parameter(torch.tensor(first))
-    p.grad = torch.tensor(gradient)
-    badm.BADM([p], lr=0.1, metric=metric, foreach=False).step()
+    torch_optimizer = badm.BADM([p], lr=0.1, metric=metric, foreach=False)
     optimizer = adapter.badm(0.1, metric=metric, labels=None, layout="output first")
-    w = jnp.asarray(first)
-    updates, _ = optimizer.update(jnp.asarray(gradient), optimizer.init(w), w)
-    found = np.asarray(optax.apply_updates(w, updates))
-    np.testing.assert_array_equal(np.isfinite(found), torch.isfinite(p.detach()).numpy())
+    w, update = jnp.asarray(first), jax.jit(optimizer.update)
+    state = optimizer.init(w)
+    for _ in range(2):
+        p.grad = torch.tensor(gradient)
+        torch_optimizer.step()
+        updates, state = update(jnp.asarray(gradient), state, w)
+        w = optax.apply_updates(w, updates)
+    np.testing.assert_array_equal(np.isfinite(w), torch.isfinite(p.detach()).numpy())
+    assert not np.isfinite(w).all()
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "spectral"])
@@ -366,27 +378,28 @@ def test_complex_parameters_are_pairs_of_reals_as_in_torch(metric: str) -> None:
 
 @pytest.mark.parametrize("shape", [(3, 600), (2, 10_001)])
 def test_long_sides_have_the_blocks_and_the_identity_that_torch_has(shape: tuple[int, int]) -> None:
-    random = np.random.default_rng(0)
-    draws = [random.normal(size=shape).astype(np.float32) for _ in range(3)]
-    p = nn.Parameter(torch.tensor(draws[0]))
+    first, *gradients = np.random.default_rng(0).normal(size=(3, *shape))
+    p = nn.Parameter(torch.tensor(first))
     torch_optimizer = badm.BADM([p], lr=1e-2, metric="kronecker", foreach=False)
     optimizer = adapter.badm(1e-2, metric="kronecker", labels=None, layout="output first")
-    w = jnp.asarray(draws[0])
-    state, update = optimizer.init(w), jax.jit(optimizer.update)
-    for g in draws[1:]:
-        p.grad = torch.tensor(g)
-        torch_optimizer.step()
-        updates, state = update(jnp.asarray(g), state, w)
-        w = optax.apply_updates(w, updates)
+    with enable_x64(True):
+        w = jnp.asarray(first)
+        state, update = optimizer.init(w), jax.jit(optimizer.update)
+        for g in gradients:
+            p.grad = torch.tensor(g)
+            torch_optimizer.step()
+            updates, state = update(jnp.asarray(g), state, w)
+            w = optax.apply_updates(w, updates)
     sides = {key: value.shape for key, value in state[0].bases.items() if "basis" in key}
     of_torch = torch_optimizer.state[p]
     assert sides == {key: tuple(x.shape) for key, x in of_torch.items() if "basis" in key}
-    np.testing.assert_allclose(w, p.detach().numpy(), rtol=0, atol=2e-5)
+    np.testing.assert_allclose(w, p.detach().numpy(), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("through", ["pickle", "flax"])
 def test_a_state_that_was_saved_goes_on_bit_for_bit(through: str) -> None:
-    params, optimizer = drawn(FLAX), adapter.badm(1e-2, metric="kronecker-spectral")
+    params = {"kernel": drawn((6, 4)), "bias": drawn((4,))}
+    optimizer = adapter.badm(1e-2, metric="kronecker-spectral", output=())
     params, state = trained(optimizer, params, steps=2)
     if through == "pickle":
         loaded = pickle.loads(pickle.dumps(state))

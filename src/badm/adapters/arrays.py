@@ -22,11 +22,13 @@ class Arrays:
         xp: ``jax.numpy`` or ``keras.ops``, which share the names of numpy.
         cast: Convert an array to a dtype, given by name.
         cond: Return the result of one of two functions, by a condition; in one array program.
+        whole: Return an array that every device has whole; products of shards may be undefined.
     """
 
     xp: Any
     cast: Callable[[Array, str], Array]
     cond: Callable[[Array, Callable[[], Any], Callable[[], Any]], Any]
+    whole: Callable[[Array], Array] = lambda x: x
 
 
 def finfo(dtype: str) -> torch.finfo:

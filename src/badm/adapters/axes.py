@@ -64,7 +64,8 @@ def output_first(path: str, shape: Shape) -> Axes:
 def to_matrix(arrays: Arrays, x: Array, axes: Axes) -> Array:
     """Return a parameter as its matrix."""
     shape = axes.matrix_shape(tuple(x.shape))
-    return arrays.xp.reshape(arrays.xp.transpose(x, (*axes.rows, *axes.cols)), shape)
+    permuted = arrays.xp.transpose(arrays.whole(x), (*axes.rows, *axes.cols))
+    return arrays.xp.reshape(permuted, shape)
 
 
 def from_matrix(arrays: Arrays, matrix: Array, axes: Axes, shape: Shape) -> Array:

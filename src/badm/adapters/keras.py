@@ -122,7 +122,7 @@ class BADM(keras.optimizers.Optimizer):  # type: ignore[misc]
         if options.get("labels", "names") == "names":
             options["labels"] = labels or "names"
         elif options["labels"] is not None:
-            options["labels"] = {**options["labels"], **labels}
+            options["labels"] = {**labels, **options["labels"]}
         options["layouts"] = {**(options.get("layouts") or {}), **layouts}
         return cls(learning_rate, **options)
 

@@ -36,7 +36,22 @@ __all__ = ["BADMState", "badm", "parameter_labels"]
 Schedule = Callable[[Array], Array]
 Layout = str | Callable[[str, Shape], tuple[tuple[int, ...], tuple[int, ...]]]
 
-_JAX = Arrays(jnp, lambda x, dtype: jnp.asarray(x).astype(dtype), jax.lax.cond)
+
+def _whole(x: Array) -> Array:
+    """Gather an array that is sharded over explicit axes of a mesh; others the compiler gathers."""
+    sharding = jax.typeof(x).sharding
+    if not any(sharding.spec):
+        return x
+    nowhere = jax.sharding.PartitionSpec(*[None] * x.ndim)
+    return jax.sharding.reshard(x, jax.sharding.NamedSharding(sharding.mesh, nowhere))
+
+
+def _sharded_like(x: Array, like: Array) -> Array:
+    sharding = jax.typeof(like).sharding
+    return jax.sharding.reshard(x, sharding) if any(sharding.spec) else x
+
+
+_JAX = Arrays(jnp, lambda x, dtype: jnp.asarray(x).astype(dtype), jax.lax.cond, _whole)
 _LAYOUTS = {"output last": output_last, "output first": output_first}
 
 
@@ -240,7 +255,8 @@ def _step(
     reading: Reading, g: Array, state: State, step: Array, memories: Memories
 ) -> tuple[Array, State]:
     if not jnp.iscomplexobj(g):
-        return direction(_JAX, reading, g, state, step, memories)
+        x, new = direction(_JAX, reading, g, state, step, memories)
+        return _sharded_like(x, g), new
     pairs = jnp.stack([g.real, g.imag], axis=-1)
     x, new = direction(_JAX, reading, pairs, state, step, memories)
     return jax.lax.complex(x[..., 0], x[..., 1]), new
