@@ -195,7 +195,7 @@ def test_layers_are_grouped_by_paths_as_modules_are(adapter: ModuleType, keras: 
         ]
     )
     found = read(adapter.BADM(metric="kronecker"), model)
-    assert found == {
+    assert {path.removeprefix("sequential/"): how for path, how in found.items()} == {
         "embedding/embeddings": ("diagonal", None),
         "conv1d/kernel": ("kronecker", (8, 18)),
         "conv1d/bias": ("diagonal", None),
@@ -207,11 +207,12 @@ def test_layers_are_grouped_by_paths_as_modules_are(adapter: ModuleType, keras: 
         "dense_1/bias": ("diagonal", None),
     }
     spectral = read(adapter.BADM(), model)
-    assert spectral["dense_1/kernel"] == ("spectral", (4, 5))
+    assert spectral["sequential/dense_1/kernel"] == ("spectral", (4, 5))
     told = read(adapter.BADM(metric="kronecker", output="dense"), model)
-    assert (told["dense/kernel"][0], told["dense_1/kernel"][0]) == ("diagonal", "kronecker")
+    assert told["sequential/dense/kernel"] == ("diagonal", None)
+    assert told["sequential/dense_1/kernel"] == ("kronecker", (4, 5))
     labelled = read(adapter.BADM(labels={"conv1d/*": "vector"}), model)
-    assert labelled["conv1d/kernel"] == ("diagonal", None)
+    assert labelled["sequential/conv1d/kernel"] == ("diagonal", None)
 
 
 def test_a_model_tells_which_axes_are_outputs(adapter: ModuleType, keras: ModuleType) -> None:
@@ -278,8 +279,12 @@ def test_what_fits_no_variable_is_refused_with_the_paths(
     variables = model().trainable_variables
     with pytest.raises(ValueError, match="labels has the pattern 'head', which matches none of"):
         adapter.BADM(labels={"head": "matrix"}).build(variables)
-    with pytest.raises(ValueError, match="layouts must name each axis of 'dense/kernel' once"):
+    with pytest.raises(
+        ValueError, match="layouts must name each axis of 'sequential/dense/kernel' once"
+    ):
         adapter.BADM(layouts={"dense/kernel": [[0], [0]]}).build(variables)
+    with pytest.raises(ValueError, match="layouts has the pattern 'head', which matches none"):
+        adapter.BADM(layouts={"head": [[1], [0]]}).build(variables)
     with pytest.raises(ValueError, match="output must name layers with a matrix, got 'head'"):
         adapter.BADM(output="head").build(variables)
     with pytest.raises(TypeError, match="must have a floating dtype, got complex64 at 'z'"):

@@ -8,8 +8,7 @@ imported before a saved model with it is loaded.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from badm.adapters.arrays import Array, Arrays, state_dtype
@@ -23,7 +22,7 @@ from badm.adapters.directions import (
     metric_for,
 )
 from badm.adapters.extras import extra
-from badm.adapters.naming import DECAYED, KINDS, Output, kinds, metric_of
+from badm.adapters.naming import DECAYED, KINDS, Output, kinds, matches, metric_of
 from badm.groups.roles import Kind
 
 with extra("keras", "keras"):
@@ -33,7 +32,7 @@ with extra("keras", "keras"):
 __all__ = ["BADM"]
 
 Layouts = Mapping[str, Sequence[Sequence[int]]]
-Labels = str | Mapping[str, str] | None
+Labels = str | Mapping[str, Kind] | None
 
 _KERAS = Arrays(ops, ops.cast, ops.cond)
 
@@ -110,8 +109,8 @@ class BADM(keras.optimizers.Optimizer):  # type: ignore[misc]
             **options: Other arguments of :class:`BADM`; they come before what is found.
 
         >>> model = keras.Sequential([keras.Input((8, 8, 2)), keras.layers.DepthwiseConv2D(3)])
-        >>> BADM.for_model(model).layouts
-        {'depthwise_conv2d/kernel': [[2, 3], [0, 1]]}
+        >>> list(BADM.for_model(model).layouts.values())
+        [[[2, 3], [0, 1]]]
         """
         if not model.trainable_variables:
             raise ValueError(f"model must be built and have trainable variables, got {model.name}")
@@ -188,18 +187,14 @@ class BADM(keras.optimizers.Optimizer):  # type: ignore[misc]
         found = kinds(shapes, self.output, ordered=True)
         if not isinstance(self.labels, str):
             for pattern, kind in self.labels.items():
-                matches = [path for path in shapes if fnmatchcase(path, pattern)]
-                if not matches:
-                    raise ValueError(
-                        f"labels has the pattern {pattern!r}, which matches none of the variables "
-                        f"{', '.join(shapes)}"
-                    )
-                found.update(dict.fromkeys(matches, kind))  # type: ignore[arg-type]
+                found.update(dict.fromkeys(_matched("labels", pattern, shapes), kind))
         return found
 
     def _read(
         self, shapes: Mapping[str, Shape], found: Mapping[str, Kind], dtypes: Sequence[str]
     ) -> list[Reading]:
+        for pattern in self.layouts or {}:
+            _matched("layouts", pattern, shapes)
         places: dict[str, int] = {}
         readings = []
         for (path, shape), dtype in zip(shapes.items(), dtypes, strict=True):
@@ -217,7 +212,7 @@ class BADM(keras.optimizers.Optimizer):  # type: ignore[misc]
 
     def _axes(self, path: str, shape: Shape) -> Axes:
         for pattern, (rows, cols) in (self.layouts or {}).items():
-            if fnmatchcase(path, pattern):
+            if matches(path, pattern):
                 if sorted((*rows, *cols)) != list(range(len(shape))):
                     raise ValueError(
                         f"layouts must name each axis of {path!r} once, of shape {shape}; got rows "
@@ -244,6 +239,17 @@ class BADM(keras.optimizers.Optimizer):  # type: ignore[misc]
             for key, (shape, first) in entries(reading).items()
         }
         return {**state, "step": add("step", (), "zeros", "int32")}
+
+
+def _matched(argument: str, pattern: str, paths: Iterable[str]) -> list[str]:
+    """Return the paths that a pattern matches; ``ValueError`` if there are none."""
+    found = [path for path in paths if matches(path, pattern)]
+    if not found:
+        raise ValueError(
+            f"{argument} has the pattern {pattern!r}, which matches none of the variables "
+            f"{', '.join(paths)}"
+        )
+    return found
 
 
 def _identity(shape: Shape, dtype: Any = None) -> Array:

@@ -48,6 +48,15 @@ def metric_of(metric: str, kind: Kind) -> str:
     return metric if suits else chosen.fallback
 
 
+def matches(path: str, pattern: str) -> bool:
+    """Return whether a pattern is that of a path, or of the path below some layer.
+
+    >>> matches("model/dense/kernel", "dense/*"), matches("model/dense/kernel", "dense")
+    (True, False)
+    """
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"*/{pattern}")
+
+
 def natural(path: str) -> list[tuple[int, int | str]]:
     """Return a key that sorts numbers in paths as numbers.
 
@@ -93,7 +102,7 @@ def _outputs(shapes: Mapping[str, Shape], output: Output, ordered: bool) -> Iter
 
 def _told(maps: Sequence[str], patterns: Sequence[str]) -> Iterator[str]:
     for pattern in patterns:
-        found = [p for p in maps if fnmatchcase(p, pattern) or fnmatchcase(p, f"{pattern}/*")]
+        found = [p for p in maps if matches(p, pattern) or matches(p, f"{pattern}/*")]
         if not found:
             raise ValueError(
                 f"output must name layers with a matrix, got {pattern!r}, which matches none of "
