@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "jax-and-keras.md"
 sys.path.insert(0, str(ROOT))
 
 from tests.helpers import trajectories  # noqa: E402
@@ -76,11 +77,33 @@ def _before(file: Path) -> dict[str, dict[str, float]]:
     return before
 
 
+def table(largest_of: dict[str, dict[str, dict[str, float]]]) -> str:
+    """Return the largest deviations as the table of docs/jax-and-keras.md."""
+    dtypes = ("float64", "float32", "bfloat16", "float16")
+    lines = ["| in | metric | " + " | ".join(dtypes) + " |", "|---" * (2 + len(dtypes)) + "|"]
+    for name, row in largest_of.items():
+        for metric, of in row.items():
+            cells = [f"{of[dtype]:.0e}" if dtype in of else "" for dtype in dtypes]
+            lines.append(" ".join(f"| {cell}".rstrip() for cell in (name, metric, *cells)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def write_table(page: Path, text: str) -> None:
+    """Put a table between the marks of the page."""
+    before, _, rest = page.read_text(encoding="utf-8").partition("<!-- deviations -->\n")
+    _, _, after = rest.partition("<!-- /deviations -->")
+    page.write_text(
+        f"{before}<!-- deviations -->\n{text}<!-- /deviations -->{after}", encoding="utf-8"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", help="comma-separated names of programs")
     parser.add_argument("--cases", choices=CASES, default="all", help="default: %(default)s")
-    parser.add_argument("-o", "--output", type=Path, help="JSON file to write")
+    parser.add_argument(
+        "-o", "--output", type=Path, help="JSON file to write, and the page's table"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     installed = [
@@ -114,6 +137,7 @@ def main() -> None:
             "deviations": before,
         }
         arguments.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        write_table(PAGE, table(report["largest"]))
 
 
 if __name__ == "__main__":

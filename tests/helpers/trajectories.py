@@ -194,7 +194,8 @@ def _keras_schedule(keras: Any) -> Any:
     class Schedule(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
         def __call__(self, step: Any) -> Any:
             t = keras.ops.cast(step, keras.config.floatx())
-            return _rate(t, keras.ops.minimum)
+            # Its minimum is a float32.
+            return _rate(t, lambda a, b: keras.ops.where(a < b, a, b))
 
         def get_config(self) -> dict[str, Any]:
             return {}
