@@ -39,7 +39,11 @@ from tests.helpers.trajectories import (  # noqa: E402
     in_torch,
 )
 
-CASES = {"all": (*ALL, *NOISY), "quick": QUICK}
+CASES = {
+    "all": (*ALL, *NOISY),
+    "cross": tuple(case for case in ALL if case.weight_decay and case.scheduled),
+    "quick": QUICK,
+}
 
 
 def deviations(program: str, cases: Sequence[Case], home: str) -> dict[str, float]:

@@ -22,6 +22,7 @@ from badm.adapters.eigenbases import Entries, State
 from badm.adapters.orthogonal import orthogonalize
 from badm.metrics import kronecker_spectral, spectral
 from badm.metrics.diagonal import largest_gradient
+from badm.metrics.eigenbases import block_shape
 from badm.metrics.orthogonal import STEPS_WHITENED
 
 Memory = float | Array
@@ -87,7 +88,7 @@ def entries(reading: Reading) -> Entries:
     """Return what a new state consists of: shape and first value of each entry, by key."""
     if reading.metric in _KRONECKER:
         rows, cols = reading.axes.matrix_shape(reading.shape)
-        blocks = eigenbases.block_shape(rows, cols)
+        blocks = block_shape(rows, cols)
         return {
             "dual": (blocks, "zeros"),
             "second_moment": (blocks, "zeros"),

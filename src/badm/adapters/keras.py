@@ -114,7 +114,8 @@ class BADM(keras.optimizers.Optimizer):  # type: ignore[misc]
         """
         if not model.trainable_variables:
             raise ValueError(f"model must be built and have trainable variables, got {model.name}")
-        labels, layouts = {}, {}
+        labels: dict[str, Kind] = {}
+        layouts: dict[str, list[list[int]]] = {}
         for layer in model._flatten_layers():
             labels.update(_labels_of(layer))
             layouts.update(_layouts_of(layer))
@@ -256,11 +257,11 @@ def _identity(shape: Shape, dtype: Any = None) -> Array:
     return ops.broadcast_to(ops.eye(shape[-1], dtype=dtype), shape)
 
 
-def _labels_of(layer: Any) -> Iterator[tuple[str, str]]:
+def _labels_of(layer: Any) -> Iterator[tuple[str, Kind]]:
     """Yield path and kind of what a layer owns, where its class says more than the path."""
     layers = keras.layers
     norms = ("BatchNormalization", "GroupNormalization", "LayerNormalization", "RMSNormalization")
-    kinds_of = {
+    kinds_of: dict[Kind, tuple[type, ...]] = {
         "embedding": (layers.Embedding,),
         "vector": tuple(getattr(layers, name) for name in norms if hasattr(layers, name)),
     }

@@ -283,7 +283,9 @@ def _as_state(count: Array, states: list[State], tree: Any) -> BADMState:
         {key: value for key, value in state.items() if key not in plain} or optax.MaskedNode()
         for state in states
     ]
-    return BADMState(count, *(field(key) for key in plain), tree.unflatten(bases))
+    return BADMState(
+        count, field("dual"), field("second_moment"), field("peak"), tree.unflatten(bases)
+    )
 
 
 def _of_each(state: BADMState, tree: Any) -> Iterator[State]:
