@@ -261,7 +261,7 @@ def _labels_of(layer: Any) -> Iterator[tuple[str, Kind]]:
     """Yield path and kind of what a layer owns, where its class says more than the path."""
     layers = keras.layers
     norms = ("BatchNormalization", "GroupNormalization", "LayerNormalization", "RMSNormalization")
-    kinds_of: dict[Kind, tuple[type, ...]] = {
+    kinds_of: dict[Kind, tuple[Any, ...]] = {
         "embedding": (layers.Embedding,),
         "vector": tuple(getattr(layers, name) for name in norms if hasattr(layers, name)),
     }
