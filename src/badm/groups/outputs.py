@@ -15,11 +15,11 @@ Output = str | nn.Module | Sequence[str | nn.Module]
 
 # Functions by which models name their own output layer: those of transformers and of timm.
 _OWN_WORDS = ("get_output_embeddings", "get_classifier")
-_HEAD = re.compile(
+HEAD = re.compile(
     r"(?<!pre_)(?<![a-z])(heads?|classifiers?|logits|score|predictor|pred|outputs|relationship)$"
     r"|^head_|^(text|visual|image|audio)_projection$"
 )
-_FINAL = ("output", "output_layer", "out", "fc_out")
+FINAL = ("output", "output_layer", "out", "fc_out")
 _ATTENTION = re.compile(r"(^|_)(q|k|v|qkv|query|key|value|queries|keys|values)(_|$)")
 
 
@@ -91,7 +91,7 @@ def _named_like_heads(module: nn.Module) -> Iterator[tuple[nn.Parameter, str]]:
             yield inside[-1], f"an output layer: {path} is named like one"
     for name, p in module.named_parameters():
         path, _, last = name.rpartition(".")
-        if p.ndim >= 2 and _HEAD.search(last.lower()) and not is_repeated(module, path):
+        if p.ndim >= 2 and HEAD.search(last.lower()) and not is_repeated(module, path):
             yield p, f"an output layer: {name} is named like one"
 
 
@@ -108,14 +108,14 @@ def _heads(module: nn.Module) -> Iterator[str]:
 
 
 def _is_head(module: nn.Module, path: str, layer: nn.Module) -> bool:
-    if path in _FINAL:
+    if path in FINAL:
         return True
     parent, _, name = path.rpartition(".")
-    if not _HEAD.search(name.lower()) or is_repeated(module, path):
+    if not HEAD.search(name.lower()) or is_repeated(module, path):
         return False
     # What goes on to an output layer is none: a head beside an output, and in torchvision's
     # detectors a box_head beside a box_predictor.
-    further = (*_FINAL, f"{name.removesuffix('head')}predictor")
+    further = (*FINAL, f"{name.removesuffix('head')}predictor")
     if any(hasattr(module.get_submodule(parent), other) for other in further if other != name):
         return False
     return not any(_is_attention(inner, part) for inner, part in layer.named_modules())

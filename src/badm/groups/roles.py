@@ -17,7 +17,7 @@ from badm.metrics.matrices import is_matrix
 
 Kind = Literal["matrix", "embedding", "output layer", "table", "vector"]
 
-_TABLE = re.compile(
+TABLE = re.compile(
     r"(^|_)(pos|position|positional|tokens?|embeds?|embeddings?|emb|latents?|queries|prompts?"
     r"|codebook|table|rel_pos_[hw])$"
 )
@@ -110,7 +110,7 @@ def _kind(
         return "embedding", "the LoRA factor of an embedding with a column per token"
     if p in outputs:
         return "output layer", outputs[p]
-    if _TABLE.search(key.lower()):
+    if TABLE.search(key.lower()):
         return "table", "a table of vectors, by its name"
     return "matrix", f"{key} of a {type(layer).__name__}"
 

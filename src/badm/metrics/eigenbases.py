@@ -43,7 +43,7 @@ LIMIT = 10_000
 
 # Relative to the largest eigenvalue: far above rounding, so that the basis does not depend on it,
 # and far below differences that matter to the metric. The square root of float32's epsilon.
-_SHIFT = 2**-11.5
+SHIFT = 2**-11.5
 
 SIDES = ("left", "right")
 
@@ -263,7 +263,7 @@ def _refresh_bases(states: list[State]) -> None:
         product = torch.bmm(covariance, basis)
         eigenvalues = (basis * product).sum(1)
         # Where the covariance is zero the product is rounding noise: a shift keeps the old basis.
-        shift = _SHIFT * eigenvalues.amax(1)
+        shift = SHIFT * eigenvalues.amax(1)
         product = torch.addcmul(product, shift[:, None, None], basis)
         # Orthogonal iteration needs the large eigenvalues first.
         order = eigenvalues.argsort(descending=True, stable=True)

@@ -21,7 +21,7 @@ from badm.metrics.spectral import Polar, polar, scale
 
 # Root mean square of the kronecker direction below which gradients count as having stopped. It is
 # about 0.2 under pure noise, and smaller only while gradients are far below their recent size.
-_FADING_BELOW = 1e-2
+FADING_BELOW = 1e-2
 
 _KRONECKER = Kronecker()
 
@@ -112,5 +112,5 @@ def length(x: Tensor) -> Tensor:
     stopped would move forever. The kronecker direction has no scale: its dual fades faster than the
     second moment it is divided by, and so it fades out itself.
     """
-    fraction = (x.square().mean().sqrt() / _FADING_BELOW).clamp(max=1.0)
+    fraction = (x.square().mean().sqrt() / FADING_BELOW).clamp(max=1.0)
     return scale(x) * fraction

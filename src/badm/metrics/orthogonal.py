@@ -35,7 +35,7 @@ STEPS_WHITENED = (
 Steps = tuple[tuple[float, float, float], ...]
 
 # The first triple is steep at 1: a singular value that rounding lifts above 1 would diverge.
-_ROOM_FOR_ROUNDING = 1.01
+ROOM_FOR_ROUNDING = 1.01
 
 # So are the other triples where the one before leaves its largest values. In bfloat16, with 8 bits,
 # each takes its argument as so much smaller; without, singular values reached 50.
@@ -51,7 +51,7 @@ _NATIVE_BFLOAT16: bool = torch.cpu._is_avx512_bf16_supported()
 
 # From this aspect ratio on, iterating on the small Gram matrix is cheaper: 13 products of rows³ and
 # 2 of rows²·cols, against 4 and 8.
-_GRAM_ASPECT = 2.0
+GRAM_ASPECT = 2.0
 
 
 def orthogonalize(x: Tensor, steps: Steps = STEPS) -> Tensor:
@@ -68,7 +68,7 @@ def orthogonalize(x: Tensor, steps: Steps = STEPS) -> Tensor:
     single = wide if x.dtype == torch.float64 else wide.float()
     work, gram = _normalized(single.reshape(-1, rows, cols), _work_dtype(x))
     # The Gram matrix squares the condition number, too much for the 8 bits of bfloat16.
-    if cols >= _GRAM_ASPECT * rows and work.dtype != torch.bfloat16:
+    if cols >= GRAM_ASPECT * rows and work.dtype != torch.bfloat16:
         work = torch.bmm(_factor(gram, steps), work)
     else:
         shrink = _SHRINK_IN_BFLOAT16 if work.dtype == torch.bfloat16 else 1.0
@@ -139,7 +139,7 @@ def _normalized(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     # Products of a transposed matrix in bfloat16 would take twice as long.
     x = x.to(dtype, memory_format=torch.contiguous_format)
     gram = torch.bmm(x, x.mT)
-    bound = gram.norm(dim=(-2, -1), keepdim=True).sqrt() * _ROOM_FOR_ROUNDING
+    bound = gram.norm(dim=(-2, -1), keepdim=True).sqrt() * ROOM_FOR_ROUNDING
     bound = bound.clamp(min=tiny**0.5)
     return x / bound, gram / bound.square()
 

@@ -34,7 +34,7 @@ from badm.metrics.protocol import (
 
 # Fraction of the recent peak below which a direction counts as fading out. Noisy and bursty
 # gradients stay far above it.
-_FADING_BELOW = 1e-2
+FADING_BELOW = 1e-2
 
 # Elements of a stack of equal shapes; a larger matrix uses all cores by itself.
 _STACK_ELEMENTS = 1 << 20
@@ -165,7 +165,7 @@ def step_fraction(largest: Tensor, peak: Tensor, beta: float) -> Tensor:
     torch.maximum(peak * ((1 + beta) / 2), largest, out=peak)
     # Below the smallest normal number there is only rounding error.
     part = torch.where(largest < tiny, 0.0, largest / peak)
-    return (part / _FADING_BELOW).clamp(max=1.0)
+    return (part / FADING_BELOW).clamp(max=1.0)
 
 
 def _step_fractions(largest: Tensor, peaks: list[Tensor], beta: float) -> Tensor:
