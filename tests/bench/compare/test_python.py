@@ -29,7 +29,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 # What only one side has: a terminal prints and writes, Python calls back and returns.
 PYTHON_ONLY = {"progress", "say", "on_part"}
-COMMAND_ONLY = {"as_json", "quiet", "output", "page"}
+COMMAND_ONLY = {"context", "as_json", "quiet", "output", "page"}
 
 
 def badm(*arguments: object) -> Result:
