@@ -10,6 +10,14 @@ TRUST = PageClaims(
         "see 20 % fewer steps in {seen_on('digits', '20 %', 5)} % and ten in "
         "{seen_on('digits', '20 %', 10)} %",
         "ten see it in {seen_on('node-cora-gnn', '20 %', 10)} %",
+        "on digits the test accuracy is {other_processors('digits', 'lowest')} to "
+        "{other_processors('digits', 'highest')} %, where it is "
+        "{other_processors('digits', 'as it is')} % on the processor as it is",
+        "on CMATERdb, with convolutions, "
+        "{other_processors('image-cmaterdb', 'lowest')} to "
+        "{other_processors('image-cmaterdb', 'highest')} %, and "
+        "{other_processors('image-cmaterdb', 'as it is')} %",
+        "a standard deviation of {100 * pool('digits', 'deviation_of_score')} points on digits",
         "the interval of five seeds holds the mean of the pool in "
         "{100 * pool('node-cora-mlp', 'interval_holds')['5']} %",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from sources.files import results
 
@@ -53,25 +53,24 @@ def _seen(factor: float, seeds: int) -> float:
     return fmean(row["seen"] for row in rows if (row["factor"], row["seeds"]) == (factor, seeds))
 
 
-def differs(task: str, variant: str, what: str) -> float:
-    """Return how a run on another kind of processor differs."""
-    (row,) = (
-        row
-        for row in results("processors")["rows"]
-        if (row["task"], row["variant"]) == (task, variant)
-    )
-    return float(row[what])
-
-
-def largest_difference(task: str) -> float:
-    """Return the largest difference of a loss in percent, over all kinds of processors."""
-    rows = [row for row in results("processors")["rows"] if row["task"] == task]
-    return 100 * max(float(row["largest_relative_difference_of_loss"]) for row in rows)
-
-
 def seen_on(task: str, fewer: str, seeds: int) -> float:
     """Return how often a true difference in steps is seen on one task, in percent."""
     rows = results("calibration")["power"]
     key = (task, FEWER[fewer], seeds)
     (row,) = (row for row in rows if (row["task"], row["factor"], row["seeds"]) == key)
     return float(100 * row["seen"])
+
+
+def other_processors(task: str, end: Literal["lowest", "highest", "as it is"]) -> float:
+    """Return the lowest and highest test score in percent on stand-ins for other processors."""
+    rows = [row for row in results("processors")["rows"] if row["task"] == task]
+    if end == "as it is":
+        return float(100 * rows[0]["test_score_as_it_is"])
+    scores = [100 * row["test_score"] for row in rows if not row["bitwise"]]
+    return float(min(scores) if end == "lowest" else max(scores))
+
+
+def repeats() -> bool:
+    """Return whether a run that is done again is the same bit for bit, on all tasks."""
+    again = [row for row in results("processors")["rows"] if row["variant"] == "again"]
+    return all(row["bitwise"] for row in again)

@@ -31,7 +31,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 PLAN_NAMES = {"stated": "setting", "epoch_budget": "epochs", "second_budget": "seconds"}
 # What only one side has: a terminal prints and writes, Python calls back and returns.
 PYTHON_ONLY = {"progress", "say", "on_part"}
-COMMAND_ONLY = {"as_json", "quiet", "output", "page"}
+COMMAND_ONLY = {"context", "as_json", "quiet", "output", "page"}
 
 
 def badm(*arguments: object) -> Result:

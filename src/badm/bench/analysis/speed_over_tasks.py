@@ -46,7 +46,9 @@ def _method_speed(
         method,
         len(own),
         never,
-        Bounded(math.inf, counted.low, math.inf) if never else counted,
+        Bounded(math.inf, counted.low if len(own) > 1 else math.inf, math.inf)
+        if never
+        else counted,
         counted,
         geometric_mean(seconds),
         geometric_mean(counted_seconds),
