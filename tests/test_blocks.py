@@ -232,6 +232,19 @@ def test_fused_projections_are_known_by_name_and_shape(name: str) -> None:
     assert blocks_by_name(module, split=True)[f"{name}.weight"] == (3,)
 
 
+class Conv1D(nn.Module):
+    """As GPT-2 of transformers has it: a linear layer whose weight is (in, out)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 12))
+
+
+def test_a_projection_with_its_outputs_in_columns_is_cut_there() -> None:
+    module = nn.ModuleDict({"c_attn": Conv1D(), "head": nn.Linear(4, 2)})
+    assert blocks_by_name(module, split=True)["c_attn.weight"] == (1, 3)
+
+
 def test_heads_in_turns_and_fewer_keys_are_one_matrix() -> None:
     module = nn.ModuleDict(
         {

@@ -28,6 +28,7 @@ METRICS = ("spectral", "kronecker")
 ADAMW = "AdamW"
 # Imported once and not in each process.
 PRELOADED = ("transformers.trainer", "accelerate", "peft", "lightning", "skorch")
+STEPS_TAKEN = "steps.txt"
 PATIENCE = 600  # seconds until a run that hangs is given up
 
 
@@ -67,7 +68,10 @@ class Run:
         return BADM, {"metric": self.optimizer}
 
     def after_step(self, step: int) -> None:
-        """Let the process be killed, as by a machine that is taken away."""
+        """Note the step, and let the process be killed as by a machine that is taken away."""
+        if self.rank == 0:
+            with open(f"{self.folder}/{STEPS_TAKEN}", "a") as file:
+                file.write(f"{step}\n")
         if self.kill and step == KILLED_AT:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -155,19 +159,20 @@ def train_with_torch(
 def outcome(client: Client, optimizer: str) -> dict[str, Any]:
     """Train unbroken, and killed and resumed; return how far apart the weights are.
 
-    A client that resumes from nothing would pass too: so a killed run has to leave a checkpoint.
+    A client that starts anew would end alike, so the steps that were taken are looked at too.
     """
     with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as broken:
         unbroken = _run(client, Run(client.name, whole, optimizer, kill=False), client.ranks[0])
         ended = _run(client, Run(client.name, broken, optimizer, kill=True), client.ranks[0])
-        if ended == -signal.SIGKILL and not any(Path(broken).iterdir()):
-            return {"error": "the killed run left no checkpoint"}
         resumed = _run(client, Run(client.name, broken, optimizer, kill=False), client.ranks[1])
+        taken = [int(line) for line in (Path(broken) / STEPS_TAKEN).read_text().split()]
     for one in (unbroken, resumed):
         if isinstance(one, str):
             return {"error": one}
     if ended != -signal.SIGKILL:
         return {"error": f"the run was not killed, and ended with {ended}"}
+    if taken != [*range(1, KILLED_AT + 1), *range(SAVED_AT + 1, STEPS + 1)]:
+        return {"error": f"it did not go on from step {SAVED_AT}: its steps were {taken}"}
     pairs = zip(map(torch.tensor, unbroken), map(torch.tensor, resumed), strict=True)
     return {"difference": max(float((a - b).abs().max()) for a, b in pairs)}
 
