@@ -73,12 +73,12 @@ def versions() -> Iterator[tuple[str, str]]:
             continue
 
 
-def _before(file: Path) -> dict[str, dict[str, float]]:
-    """Return the deviations of a file: programs and cases that are not run again are kept."""
+def _read(file: Path) -> dict[str, Any]:
+    """Return what a file has; programs and cases that are not run again are kept."""
     if not file.exists():
-        return {}
-    before: dict[str, dict[str, float]] = json.loads(file.read_text("utf-8"))["deviations"]
-    return before
+        return {"deviations": {}, "versions": {}}
+    report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return report
 
 
 def table(largest_of: dict[str, dict[str, dict[str, float]]]) -> str:
@@ -124,14 +124,15 @@ def main() -> None:
             for metric, row in largest(found[name]).items():
                 print(f"  {metric:20}", *(f"{dtype} {x:.1e}" for dtype, x in row.items()))
     if arguments.output:
-        before = _before(arguments.output)
+        old = _read(arguments.output)
+        before = old["deviations"]
         for name, row in found.items():
             before[name] = {
                 **before.get(name, {}),
                 **{case: float(f"{x:.2e}") for case, x in row.items()},
             }
         report: dict[str, Any] = {
-            **dict(versions()),
+            "versions": {**old.get("versions", {}), **dict(versions())},
             "python": platform.python_version(),
             "processor": platform.processor() or platform.machine(),
             "steps": trajectories.STEPS,

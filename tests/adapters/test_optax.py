@@ -179,6 +179,7 @@ def test_an_output_layer_that_no_name_tells_is_asked_for_where_it_counts() -> No
         adapter.parameter_labels(params, output="head")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["query", "out"])
 def test_kernels_of_an_attention_are_the_matrices_that_torch_has(key: str) -> None:
     shape = (6, 2, 4) if key == "query" else (2, 4, 6)
@@ -196,6 +197,7 @@ def test_kernels_of_an_attention_are_the_matrices_that_torch_has(key: str) -> No
     assert_close(heads[key]["kernel"].reshape(flat), params["Dense_0"]["kernel"])
 
 
+@pytest.mark.slow
 def test_a_layout_of_ones_own_decides_on_the_matrix() -> None:
     """A stack of gates (in, gate, out) as one matrix, with a function that says so."""
     shape, flat = (4, 3, 5), (4, 15)
@@ -210,6 +212,7 @@ def test_a_layout_of_ones_own_decides_on_the_matrix() -> None:
     assert_close(gates.reshape(flat), params)
 
 
+@pytest.mark.slow
 def test_injected_hyperparameters_can_be_changed_and_are_not_compiled_in() -> None:
     params = {"kernel": drawn((6, 4))}
     optimizer = optax.inject_hyperparams(adapter.badm)(learning_rate=1e-2, weight_decay=0.1)
@@ -226,6 +229,7 @@ def test_injected_hyperparameters_can_be_changed_and_are_not_compiled_in() -> No
     assert compiled._cache_size() == 1
 
 
+@pytest.mark.slow
 def test_multi_transform_with_labels_is_the_default_grouping() -> None:
     params = drawn(FLAX)
     decayed = adapter.badm(1e-2, weight_decay=0.1, labels=None)
@@ -338,6 +342,7 @@ def test_specs_of_shardings_find_the_dual() -> None:
     assert specs[0].count == "replicated"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["diagonal", "spectral", "kronecker"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_gradients_without_a_value_spoil_what_they_spoil_in_torch(metric: str, bad: float) -> None:
@@ -359,6 +364,7 @@ def test_gradients_without_a_value_spoil_what_they_spoil_in_torch(metric: str, b
     assert not np.isfinite(w).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["euclidean", "spectral"])
 def test_complex_parameters_are_pairs_of_reals_as_in_torch(metric: str) -> None:
     random = np.random.default_rng(0)
@@ -376,6 +382,7 @@ def test_complex_parameters_are_pairs_of_reals_as_in_torch(metric: str) -> None:
     np.testing.assert_allclose(w, p.detach().numpy(), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(3, 600), (2, 10_001)])
 def test_long_sides_have_the_blocks_and_the_identity_that_torch_has(shape: tuple[int, int]) -> None:
     first, *gradients = np.random.default_rng(0).normal(size=(3, *shape))
@@ -396,6 +403,7 @@ def test_long_sides_have_the_blocks_and_the_identity_that_torch_has(shape: tuple
     np.testing.assert_allclose(w, p.detach().numpy(), rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("through", ["pickle", "flax"])
 def test_a_state_that_was_saved_goes_on_bit_for_bit(through: str) -> None:
     params = {"kernel": drawn((6, 4)), "bias": drawn((4,))}
@@ -461,6 +469,7 @@ def test_a_bad_tree_is_refused_with_the_path() -> None:
         wrong.init({"a": jnp.ones((2, 2))})
 
 
+@pytest.mark.slow
 def test_the_examples_of_docstrings_hold() -> None:
     results = doctest.testmod(adapter)
     assert results.attempted > 5

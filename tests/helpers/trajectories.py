@@ -52,7 +52,7 @@ class Case:
         """The parameters; no wide ones where rounding would decide on the steps.
 
         Few gradients leave directions of a long side unseen, and eigenvectors of nothing are
-        rounding noise. In float32, torch's own loop and foreach differ by 3e-4 then.
+        rounding noise. In float32, torch's own loop and foreach can differ by 3e-4 then.
         """
         noise = self.metric.startswith("kronecker") and self.dtype != "float64"
         return SHAPES if noise and not self.wide else (*SHAPES, WIDE)
