@@ -66,7 +66,7 @@ def largest(row: dict[str, float]) -> dict[str, dict[str, float]]:
 
 
 def versions() -> Iterator[tuple[str, str]]:
-    for name in ("torch", "jax", "optax", "keras", "tensorflow", "numpy"):
+    for name in ("torch", "jax", "optax", "keras", "tensorflow_cpu", "numpy"):
         try:
             yield name, version(name)
         except PackageNotFoundError:
