@@ -255,10 +255,11 @@ class Analysis:
 
 def markdown(rows: Sequence[dict[str, Any]], content: dict[str, Any]) -> str:
     names = list(content["tasks"])
+    entered = " ".join(row["method"] for row in rows if row["method"] != RULER)
     lines = [
         "# All methods, equally tuned, in BADM's steps",
         "",
-        f"Made by `python benchmarks/rivals.py`. {len(names)} tasks, "
+        f"Made by `python benchmarks/rivals.py --methods {entered}`. {len(names)} tasks, "
         f"{content['part']:g} of each suite budget, "
         f"{content['trials']} learning rates over the range of a method for each task, and more "
         f"where the best was at an end of it, {content['seeds']} fresh seeds. "

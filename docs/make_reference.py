@@ -27,7 +27,7 @@ SECTIONS = {
     "badm.algorithm1": "Algorithm 1 of the paper.",
     "badm.theory": "The convergence theorem, checked on a run; [theory](theory.md) proves it.",
     "badm.adapters.optax": "BADM for JAX; see [JAX and Keras](jax-and-keras.md).",
-    "badm.adapters.keras": "BADM for Keras 3; see [JAX and Keras](jax-and-keras.md).",
+    "badm.adapters.keras": "BADM for Keras; see [JAX and Keras](jax-and-keras.md).",
     "badm.bench": "To compare methods from Python, and to write a task, as in the "
     "[tutorial](tutorial/README.md), or a method.",
 }

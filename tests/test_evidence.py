@@ -180,6 +180,6 @@ def test_the_list_shows_each_number_with_its_place_and_file(
 @pytest.mark.slow
 def test_the_examples_of_the_sources_hold(evidence: ModuleType) -> None:
     modules = [evidence, *(m for name, m in sys.modules.items() if name.startswith("sources."))]
-    assert len(modules) == 7
+    assert len(modules) == 8
     assert sum(doctest.testmod(module).attempted for module in modules) >= 6
     assert sum(doctest.testmod(module).failed for module in modules) == 0

@@ -4,6 +4,7 @@ from claims.choosing import CHOOSING
 from claims.clients import CLIENTS
 from claims.guides import INDEX, INSTALL, WHY
 from claims.hard_problems import HARD_PROBLEMS
+from claims.jax_and_keras import JAX_AND_KERAS
 from claims.page_claims import PageClaims
 from claims.readme import README
 from claims.replicas import REPLICAS
@@ -20,6 +21,7 @@ PAGES = {
     "docs/hard-problems.md": HARD_PROBLEMS,
     "docs/index.md": INDEX,
     "docs/install.md": INSTALL,
+    "docs/jax-and-keras.md": JAX_AND_KERAS,
     "docs/replicas.md": REPLICAS,
     "docs/reproduction.md": REPRODUCTION,
     "docs/results.md": RESULTS,

@@ -17,11 +17,14 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 
 import badm
+from badm.metrics import Metric
+from badm.metrics.kronecker import Kronecker
 
 METRICS = ("euclidean", "diagonal", "spectral", "kronecker", "kronecker-spectral")
 SHAPES = ((6, 4), (12, 3, 2, 2), (4,))  # torch's: a layer, a convolution, a bias
@@ -115,7 +118,11 @@ def outputs_first(x: Any) -> Any:
 
 
 def in_torch(case: Case, foreach: bool | None = None) -> list[Weights]:
-    """Return the weights after each shown step with torch's BADM."""
+    """Return the weights after each shown step with torch's BADM.
+
+    Its bases are due by the place of a parameter, as in groups of ``parameter_groups`` and in the
+    adapters; in a flat list of torch's they are due by the weights.
+    """
     first, gradients = stream(case.shapes)
     dtype = getattr(torch, case.dtype)
     params = [torch.nn.Parameter(torch.tensor(w).to(dtype)) for w in first]
@@ -127,7 +134,8 @@ def in_torch(case: Case, foreach: bool | None = None) -> list[Weights]:
         optimizer.param_groups[0]["lr"] = case.lr(step)
         for p, g in zip(params, gradient, strict=True):
             p.grad = torch.tensor(g).to(dtype) + case.pull * p.detach()
-        optimizer.step()
+        with patch.object(Kronecker, "place_of", Metric.place_of):
+            optimizer.step()
         if step + 1 in SHOWN:
             shown.append([p.detach().double().clone().numpy() for p in params])
     return shown

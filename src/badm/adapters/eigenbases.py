@@ -34,7 +34,7 @@ def entries(rows: int, cols: int) -> Entries:
 
 def is_due(arrays: Arrays, step: Array, index: int) -> Array:
     """Return whether the ``index``-th matrix updates its bases after a step, counted from 1."""
-    first = eigenbases.new_state(index)["refresh_in"]
+    first = int(eigenbases.new_state(index)["refresh_in"])
     later = (step >= first) & ((step - first) % REFRESH_EVERY == 0)
     return (step == 1) | later
 
