@@ -53,6 +53,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     ("py:.*", r"(?!badm\.).*"),  # other projects are not at hand to link to
     ("py:class", r"badm\.bench\.records\..*"),  # internal: what a report holds
+    ("py:class", r"badm\.metrics\.protocol\.M"),  # a type variable
 ]
 
 html_theme = "furo"

@@ -35,7 +35,7 @@ TRUST = PageClaims(
     tables=(
         (
             "| interval | 3 seeds | 5 seeds | 10 seeds |",
-            "| {row} | {held(row, 3)} | {held(row, 5)} | {held(row, 10)} |",
+            "| {row} | {holding(row, 3)} | {holding(row, 5)} | {holding(row, 10)} |",
         ),
         (
             "| called different in | 3 seeds | 5 seeds | 10 seeds |",

@@ -10,7 +10,7 @@ from sources.files import results
 FEWER = {"10 %": 0.9, "20 %": 0.8, "50 %": 0.5}
 
 
-def held(kind: str, seeds: int) -> str:
+def holding(kind: str, seeds: int) -> str:
     """Return the lowest and the highest share of intervals that hold, over promised shapes."""
     shares = [
         100 * row["held"][str(seeds)]

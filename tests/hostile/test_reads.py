@@ -845,6 +845,6 @@ def test_a_comparison_in_a_folder_with_a_question_mark_is_whole(tmp_path: Path) 
     result = CliRunner().invoke(application(), ["compare", *arguments])
     assert result.exit_code == 0, result.output
     assert {path.name for path in runs.iterdir()} == {
-        *(".locks", "comparisons", "digits", "report.html", "search.db"),
+        *(".locks", "comparisons", "digits", "report.html", "report.toml", "search.db"),
     }
     assert list(tmp_path.iterdir()) == [runs]

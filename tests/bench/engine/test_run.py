@@ -41,9 +41,9 @@ BADM = Path(sys.executable).parent / "badm"
 @pytest.mark.slow
 def test_another_process_and_folder_give_the_same_run(tmp_path: Path) -> None:
     adam = find_method("adam")
-    here = train(Noisy(), tmp_path / "here", adam, schedule="cosine")
+    here = train(Noisy(), tmp_path / "here", adam, schedule="linear")
     source = f"{ENGINE_TASKS}:noisy"
-    command = ["run", source, "-m", "adam", "--schedule", "cosine", "--json", "--checkpoint", "0"]
+    command = ["run", source, "-m", "adam", "--schedule", "linear", "--json", "--checkpoint", "0"]
     told = subprocess.run(
         [str(BADM), *command, "--runs", str(tmp_path / "there")],
         capture_output=True,

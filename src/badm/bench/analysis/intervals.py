@@ -157,14 +157,14 @@ def _order_statistics(ordered: Floats, level: float) -> tuple[float, float]:
 def _place_and_share(count: int, level: float) -> tuple[int, float]:
     """Which order statistic, and what share of the way to the next one further in."""
 
-    def reached(place: int) -> float:
+    def coverage(place: int) -> float:
         """How often the median is between the values of that place from below and from above."""
         return 1 - 2 * float(stats.binom.cdf(place - 1, count, 0.5))
 
-    place = max([1, *(k for k in range(1, (count + 1) // 2) if reached(k) >= level)])
-    if place == (count + 1) // 2 or reached(place) <= level:
+    place = max([1, *(k for k in range(1, (count + 1) // 2) if coverage(k) >= level)])
+    if place == (count + 1) // 2 or coverage(place) <= level:
         return place, 0.0
-    between = (reached(place) - level) / (reached(place) - reached(place + 1))
+    between = (coverage(place) - level) / (coverage(place) - coverage(place + 1))
     return place, (count - place) * between / (place + (count - 2 * place) * between)
 
 
